@@ -1,0 +1,95 @@
+/* A checkpoint: tensors and metadata of one file, mapped and never copied to look at.
+ *
+ * Format-neutral face of the loaders. Everything returned is borrowed and lives until
+ * sk_ckpt_close. Names and strings are pointer + length into the mapping: not terminated. */
+#ifndef SK_CKPT_H
+#define SK_CKPT_H
+
+#include "base/dtype.h"
+
+#define SK_MAX_DIMS 4
+
+typedef struct sk_str {
+    const char *p;
+    uint64_t n; // bytes
+} sk_str;
+
+typedef struct sk_tensor {
+    sk_str name;
+    sk_dtype type;
+    int32_t n_dims;
+    uint64_t dim[SK_MAX_DIMS]; // outermost first, as a C or NumPy shape: the last one is the row
+    uint64_t n_elems;
+    uint64_t n_bytes;
+    uint64_t file_off; // of the first byte, from the start of the file
+    const uint8_t *data;
+} sk_tensor;
+
+/* GGUF value types, by their ids in the file. */
+typedef enum sk_meta_type {
+    SK_META_U8 = 0,
+    SK_META_I8,
+    SK_META_U16,
+    SK_META_I16,
+    SK_META_U32,
+    SK_META_I32,
+    SK_META_F32,
+    SK_META_BOOL,
+    SK_META_STRING,
+    SK_META_ARRAY,
+    SK_META_U64,
+    SK_META_I64,
+    SK_META_F64,
+    SK_META_TYPE_COUNT
+} sk_meta_type;
+
+typedef struct sk_meta {
+    sk_str key;
+    sk_meta_type type;
+    sk_meta_type elem_type; // of an array
+    uint64_t n;             // elements of an array, 1 otherwise
+    const uint8_t *data;    // first value byte (strings: the length field), any alignment
+    uint64_t n_bytes;       // of all values
+} sk_meta;
+
+typedef struct sk_ckpt sk_ckpt;
+
+/* Opens and checks the whole directory of a GGUF file. `strict` also demands that tensors follow
+ * each other without gaps and that padding is zero. */
+SK_MUST_USE sk_code sk_ckpt_open(sk_ckpt **out, const char *path, bool strict, sk_status *st);
+void sk_ckpt_close(sk_ckpt *ck); // accepts NULL
+
+const char *sk_ckpt_path(const sk_ckpt *ck);
+uint64_t sk_ckpt_file_bytes(const sk_ckpt *ck);
+uint32_t sk_ckpt_version(const sk_ckpt *ck);
+uint64_t sk_ckpt_alignment(const sk_ckpt *ck);
+
+size_t sk_ckpt_n_tensors(const sk_ckpt *ck);
+const sk_tensor *sk_ckpt_tensor(const sk_ckpt *ck, size_t at);             // file order
+const sk_tensor *sk_ckpt_find_tensor(const sk_ckpt *ck, const char *name); // or NULL
+
+size_t sk_ckpt_n_meta(const sk_ckpt *ck);
+const sk_meta *sk_ckpt_meta(const sk_ckpt *ck, size_t at);            // file order
+const sk_meta *sk_ckpt_find_meta(const sk_ckpt *ck, const char *key); // or NULL
+
+/* Typed access. `find` leaves *out alone and returns OK with *found = false when the key is absent;
+ * `need` fails with check "MISSING_KEY". Integers of any width are accepted if the value is not
+ * negative and at most `max`; floats only from f32/f64; strings only from strings. Otherwise FORMAT
+ * with check "KEY_TYPE" (wrong type) or "BAD_HPARAM" (out of range), naming key, wanted and found.
+ */
+SK_MUST_USE sk_code sk_meta_find_u64(const sk_ckpt *ck, const char *key, uint64_t max,
+                                     uint64_t *out, bool *found, sk_status *st);
+SK_MUST_USE sk_code sk_meta_need_u64(const sk_ckpt *ck, const char *key, uint64_t max,
+                                     uint64_t *out, sk_status *st);
+SK_MUST_USE sk_code sk_meta_find_f64(const sk_ckpt *ck, const char *key, double *out, bool *found,
+                                     sk_status *st);
+SK_MUST_USE sk_code sk_meta_need_f64(const sk_ckpt *ck, const char *key, double *out,
+                                     sk_status *st);
+SK_MUST_USE sk_code sk_meta_find_bool(const sk_ckpt *ck, const char *key, bool *out, bool *found,
+                                      sk_status *st);
+SK_MUST_USE sk_code sk_meta_find_str(const sk_ckpt *ck, const char *key, sk_str *out, bool *found,
+                                     sk_status *st);
+SK_MUST_USE sk_code sk_meta_need_str(const sk_ckpt *ck, const char *key, sk_str *out,
+                                     sk_status *st);
+
+#endif
