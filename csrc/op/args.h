@@ -1,0 +1,198 @@
+/* Argument structs, one per op: views first, then the constants of the plan. Shared with kernels.
+ *
+ * P = row capacity of the pass, B = slots, C = positions a slot can hold. "act" is the activation
+ * type: BF16, or F32 in numerics mode f32. Contracts stand in op/contract.md order: formula,
+ * domain, what is written. Every op that walks rows takes `count`, I32 [1]: only the first count[0]
+ * rows are meaningful; what the op leaves in the others is unspecified and nothing reads it. No op
+ * lets a row's result depend on another row, on P, or on the slot. */
+#ifndef SK_ARGS_H
+#define SK_ARGS_H
+
+#include "op/ctl.h"
+#include "op/view.h"
+
+#define SK_LINEAR_SEGS 4
+
+/* ctl = entry (round mod n) of the ring; ctl.valid = (both sequence numbers equal round). */
+typedef struct sk_ctl_read_args {
+    sk_view ring;  // U8  [n, sizeof(sk_ctl_entry)]
+    sk_view round; // I64 [1]
+    sk_view ctl;   // U8  [sizeof(sk_ctl_entry)]
+} sk_ctl_read_args;
+
+/* Keeps the first R pending rows of every slot: R = min(pending.n, licence). The kept tokens enter
+ * the token window at positions n+1 .. n+R, n grows by R, the last kept token is the new anchor,
+ * counters count, pending is emptied. R = 0 and nothing changes for a slot told to wait. */
+typedef struct sk_commit_args {
+    sk_view ctl;      // U8 [sizeof(sk_ctl_entry)]
+    sk_view slots;    // U8 [B, sizeof(sk_slot)]
+    sk_view pending;  // U8 [B, sizeof(sk_pending)]
+    sk_view counters; // U8 [B, sizeof(sk_counters)]
+    sk_view tokens;   // I32 [B, C+1] token window by absolute position
+    sk_view kept;     // I32 [B] R of this commit, for folds and catch-ups
+} sk_commit_args;
+
+/* Proposes nothing. */
+typedef struct sk_draft_none_args {
+    sk_view drafts;  // I32 [B, K]
+    sk_view n_draft; // I32 [B]
+} sk_draft_none_args;
+
+/* Proposes table[n+1+i] for i < K, up to the first entry < 0. From index accept[rounds mod m] on,
+ * the proposal is replaced by (t + 1) mod vocab, so that exactly that many are right if the table
+ * is. */
+typedef struct sk_draft_planted_args {
+    sk_view slots;    // U8 [B, sizeof(sk_slot)]
+    sk_view counters; // U8 [B, sizeof(sk_counters)]
+    sk_view table;    // I32 [B, C+1] by absolute position; negative: no proposal
+    sk_view accept;   // I32 [m]
+    sk_view drafts;   // I32 [B, K]
+    sk_view n_draft;  // I32 [B]
+    int32_t vocab;
+} sk_draft_planted_args;
+
+/* Prompt lookup. With h = tokens[0..n]: for the largest m in n_max .. n_min for which the last m
+ * tokens of h also end at some earlier index, takes the latest such index e and proposes
+ * h[e+1], h[e+2], ...; past the end of h the proposals themselves continue the copy, so a loop of
+ * any period is proposed to full length. No match: no proposal. */
+typedef struct sk_draft_ngram_args {
+    sk_view slots;   // U8 [B, sizeof(sk_slot)]
+    sk_view tokens;  // I32 [B, C+1]
+    sk_view drafts;  // I32 [B, K]
+    sk_view n_draft; // I32 [B]
+    int32_t n_max;
+    int32_t n_min;
+} sk_draft_ngram_args;
+
+/* Builds the row table of a verify pass: for each slot that takes part (active, nothing pending,
+ * control entry valid) the rows anchor, d_1 .. d_v at positions n .. n+v, slots in ascending order,
+ * packed. v = min(n_draft, W-1, tokens the request may still emit - 1, positions left - 1). */
+typedef struct sk_round_rows_args {
+    sk_view ctl;      // U8 [sizeof(sk_ctl_entry)]
+    sk_view slots;    // U8 [B, sizeof(sk_slot)]
+    sk_view requests; // U8 [B, sizeof(sk_request)]
+    sk_view pending;  // U8 [B, sizeof(sk_pending)]
+    sk_view drafts;   // I32 [B, K]
+    sk_view n_draft;  // I32 [B]
+    sk_view rows;     // I32 [P, 3] sk_row; unused rows have slot -1
+    sk_view ids;      // I32 [P] input token of each row; 0 for unused rows
+    sk_view count;    // I32 [1]
+    sk_view span;     // I32 [B, 2] {first row, rows}; {0, 0} for a slot that takes no part
+    int32_t width;    // W = K + 1
+    int32_t ctx;      // C
+} sk_round_rows_args;
+
+/* out[r] = scale * decode(table[ids[r]]). Ids are checked by the host before they enter a plan. */
+typedef struct sk_gather_rows_args {
+    sk_view table; // any decodable type [V, D]
+    sk_view ids;   // I32 [P]
+    sk_view count; // I32 [1]
+    sk_view out;   // F32 [P, D]
+    float scale;
+} sk_gather_rows_args;
+
+/* out = round(x * rsqrt(mean(x^2) + eps) * gain) over the last dimension. */
+typedef struct sk_rms_norm_args {
+    sk_view x;     // F32 [P, D] or [P, G, D]
+    sk_view gain;  // F32 [D]
+    sk_view count; // I32 [1]
+    sk_view out;   // act or F32, as x
+    float eps;
+} sk_rms_norm_args;
+
+/* y_s[r] = W_s x[r] (+ bias_s) for up to four segments that share the input. Each segment has its
+ * own weight format. Sum order: see docs/numerics.md; it depends on the weight's type and K only.
+ */
+typedef struct sk_linear_args {
+    sk_view x;                    // act [P, K]
+    sk_view count;                // I32 [1]
+    sk_view w[SK_LINEAR_SEGS];    // any decodable type [N_s, K]
+    sk_view bias[SK_LINEAR_SEGS]; // F32 [N_s], optional
+    sk_view y[SK_LINEAR_SEGS];    // F32 [P, N_s]
+} sk_linear_args;
+
+/* Rotates the first 2*len(freq) elements of each head by the angle pos * freq[i]. Pairs are
+ * (2i, 2i+1), or (i, i+n/2) when neox is set; the rest passes through. */
+typedef struct sk_rope_args {
+    sk_view x;     // F32 [P, H, D]
+    sk_view freq;  // F32 [n/2] radians per position
+    sk_view rows;  // I32 [P, 3]
+    sk_view count; // I32 [1]
+    sk_view out;   // act or F32 [P, H, D]
+    int32_t neox;
+} sk_rope_args;
+
+/* cache[slot, pos] = row, rounded to the cache's type. Rows of other positions stay as they are. */
+typedef struct sk_kv_append_args {
+    sk_view k;       // act or F32 [P, H, D]
+    sk_view v;       // act or F32 [P, H, D]
+    sk_view rows;    // I32 [P, 3]
+    sk_view count;   // I32 [1]
+    sk_view k_cache; // act [B, C, H, D]
+    sk_view v_cache; // act [B, C, H, D]
+} sk_kv_append_args;
+
+/* softmax(scale * q k^T) v over the positions max(0, pos-window+1) .. pos of the row's own slot
+ * (window 0: all). Query head h uses key head h / (H / Hkv). Splits of `split` ordinals of that
+ * set, merged in ascending order. P is rounded to act before P V; the sum of P is not. */
+typedef struct sk_attend_args {
+    sk_view q;       // act [P, H, D]
+    sk_view k_cache; // act [B, C, Hkv, D]
+    sk_view v_cache; // act [B, C, Hkv, D]
+    sk_view rows;    // I32 [P, 3]
+    sk_view count;   // I32 [1]
+    sk_view out;     // act [P, H, D]
+    float scale;
+    int32_t window;
+    int32_t split;
+} sk_attend_args;
+
+/* y += x */
+typedef struct sk_add_args {
+    sk_view x;     // F32 [P, D]
+    sk_view count; // I32 [1]
+    sk_view y;     // F32 [P, D]
+} sk_add_args;
+
+/* out = round(gate / (1 + exp(-gate)) * up) */
+typedef struct sk_silu_mul_args {
+    sk_view gate;  // F32 [P, D]
+    sk_view up;    // F32 [P, D]
+    sk_view count; // I32 [1]
+    sk_view out;   // act [P, D]
+} sk_silu_mul_args;
+
+/* Index of the largest element; the lowest index wins a tie; NaN never wins, and a row of nothing
+ * but NaN gives 0. */
+typedef struct sk_argmax_args {
+    sk_view x;     // F32 [P, V]
+    sk_view count; // I32 [1]
+    sk_view id;    // I32 [P]
+} sk_argmax_args;
+
+/* Greedy chain: A = number of leading drafts equal to the target's choice; tokens d_1 .. d_A and
+ * the target's choice in row A; cut at the first stop id, then at the limits. Writes pending of the
+ * slots that took part and leaves the others alone. */
+typedef struct sk_accept_args {
+    sk_view slots;    // U8 [B, sizeof(sk_slot)]
+    sk_view requests; // U8 [B, sizeof(sk_request)]
+    sk_view drafts;   // I32 [B, K]
+    sk_view n_draft;  // I32 [B]
+    sk_view span;     // I32 [B, 2]
+    sk_view chosen;   // I32 [P] the target's token for each row
+    sk_view pending;  // U8 [B, sizeof(sk_pending)]
+    int32_t ctx;
+} sk_accept_args;
+
+/* Writes completion record (round mod n) with the sequence number at both ends, then round += 1. */
+typedef struct sk_publish_args {
+    sk_view ctl;     // U8 [sizeof(sk_ctl_entry)]
+    sk_view slots;   // U8 [B, sizeof(sk_slot)]
+    sk_view pending; // U8 [B, sizeof(sk_pending)]
+    sk_view kept;    // I32 [B]
+    sk_view span;    // I32 [B, 2]
+    sk_view round;   // I64 [1]
+    sk_view ring;    // U8 [n, sizeof(sk_done)]
+} sk_publish_args;
+
+#endif

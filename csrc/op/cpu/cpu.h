@@ -1,0 +1,33 @@
+/* The CPU backend: two tables over the same ops.
+ *
+ * sk_cpu_ops is the *definition*: plain loops that say what an op computes, in the documented order
+ * of summation (docs/numerics.md). The fast table replaces some entries by vectorised and threaded
+ * versions, chosen at run time by what the processor has, and is held to the definition bit for
+ * bit. */
+#ifndef SK_CPU_H
+#define SK_CPU_H
+
+#include "base/pool.h"
+#include "op/op.h"
+
+typedef struct sk_cpu {
+    sk_pool *pool; // never NULL
+    uint8_t *work; // 64-byte aligned scratch, contents undefined between ops
+    uint64_t work_bytes;
+} sk_cpu;
+
+/* Arguments are bound and have passed sk_op_check; an op on the CPU cannot fail. */
+typedef void (*sk_cpu_fn)(const void *args, const sk_cpu *cpu);
+
+extern const sk_cpu_fn sk_cpu_ops[SK_OP_COUNT];
+
+/* Fills `table` with the fastest bit-identical version of each op for this processor. */
+void sk_cpu_fast_table(sk_cpu_fn table[SK_OP_COUNT]);
+
+/* "avx2" or "generic": what sk_cpu_fast_table chose. */
+const char *sk_cpu_isa(void);
+
+/* Scratch that either table wants for this step; a function of shapes only (no bound addresses). */
+uint64_t sk_cpu_work_bytes(enum sk_op op, const void *args, int32_t n_threads);
+
+#endif
