@@ -1,10 +1,10 @@
 /* Argument structs, one per op: views first, then the constants of the plan. Shared with kernels.
  *
  * P = row capacity of the pass, B = slots, C = positions a slot can hold. "act" is the activation
- * type: BF16, or F32 in numerics mode f32. Contracts stand in op/contract.md order: formula,
- * domain, what is written. Every op that walks rows takes `count`, I32 [1]: only the first count[0]
- * rows are meaningful; what the op leaves in the others is unspecified and nothing reads it. No op
- * lets a row's result depend on another row, on P, or on the slot. */
+ * type: BF16, or F32 in numerics mode f32. The comment above each struct is the op's contract.
+ * Every op that walks rows takes `count`, I32 [1]: only the first count[0] rows are meaningful;
+ * what the op leaves in the others is unspecified and nothing reads it. No op lets a row's result
+ * depend on another row, on P, or on the slot. */
 #ifndef SK_ARGS_H
 #define SK_ARGS_H
 
@@ -78,7 +78,7 @@ typedef struct sk_round_rows_args {
     sk_view ids;      // I32 [P] input token of each row; 0 for unused rows
     sk_view count;    // I32 [1]
     sk_view span;     // I32 [B, 2] {first row, rows}; {0, 0} for a slot that takes no part
-    int32_t width;    // W = K + 1
+    int32_t width;    // W: at most K + 1 rows of a slot (K is at least 1, also when W is)
     int32_t ctx;      // C
 } sk_round_rows_args;
 
@@ -153,6 +153,13 @@ typedef struct sk_add_args {
     sk_view count; // I32 [1]
     sk_view y;     // F32 [P, D]
 } sk_add_args;
+
+/* out = x: keeps a value that a later step overwrites, for the host to read. */
+typedef struct sk_copy_rows_args {
+    sk_view x;     // F32 [P, D]
+    sk_view count; // I32 [1]
+    sk_view out;   // F32 [P, D]
+} sk_copy_rows_args;
 
 /* out = round(gate / (1 + exp(-gate)) * up) */
 typedef struct sk_silu_mul_args {
