@@ -77,6 +77,17 @@ sk_view sk_b_heads(sk_view x, int32_t n_head)
     return v;
 }
 
+sk_view sk_b_flat(sk_view x)
+{
+    sk_view v = x;
+    if (x.rank != 3) return absent;
+    v.rank = 2;
+    v.dim[1] = x.dim[1] * x.dim[2];
+    v.dim[2] = 0;
+    v.stride[1] = 0;
+    return v;
+}
+
 void sk_b_step(sk_builder *b, enum sk_op op, const void *args)
 {
     if (b->rc == SK_OK)

@@ -34,6 +34,7 @@ void sk_b_at(sk_builder *b, const char *fmt, ...) SK_PRINTF(2, 3);
 sk_view sk_b_buf(sk_builder *b, int32_t buf); // whole buffer
 sk_view sk_b_temp(sk_builder *b, const char *name, sk_dtype type, int32_t rank, const int64_t *dim);
 sk_view sk_b_heads(sk_view x, int32_t n_head); // [P, H*D] seen as [P, H, D]
+sk_view sk_b_flat(sk_view x);                  // dense [P, H, D] seen as [P, H*D]
 void sk_b_step(sk_builder *b, enum sk_op op, const void *args);
 void sk_b_result(sk_builder *b, sk_view v); // the host reads it after the run
 

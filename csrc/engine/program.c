@@ -1,0 +1,163 @@
+/* See program.h. */
+#include "engine/program.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static sk_code outside(sk_status *st, const char *what, const char *expected, int64_t found)
+{
+    return SK_FAIL(st, SK_INVALID, "%s: expected %s, found %lld", what, expected, (long long)found);
+}
+
+static sk_code check_options(const sk_options *o, sk_status *st)
+{
+    const sk_drafter *d = &o->drafter;
+    if (o->slots < 1 || o->slots > SK_SLOTS_MAX) return outside(st, "slots", "1 .. 64", o->slots);
+    if (o->ctx < 1 || o->ctx > SK_MAX_CTX) return outside(st, "context", "1 .. 16777216", o->ctx);
+    if (o->prefill_chunk < 1 || o->prefill_chunk > 8192)
+        return outside(st, "prefill_chunk", "1 .. 8192", o->prefill_chunk);
+    if (o->threads < 1 || o->threads > 1024) return outside(st, "threads", "1 .. 1024", o->threads);
+    if (d->k < 0 || d->k >= SK_WIDTH_MAX) return outside(st, "drafter", "0 .. 15 proposals", d->k);
+    if (d->kind != SK_DRAFTER_NONE && d->k < 1)
+        return outside(st, "drafter", "at least 1 proposal", d->k);
+    return SK_OK;
+}
+
+static sk_dtype act_type(const sk_options *o) { return o->f32 ? SK_F32 : SK_BF16; }
+
+static sk_code pass_buffers(sk_pass *pass, sk_space *sp, const char *name, int32_t n_rows,
+                            sk_status *st)
+{
+    const int64_t n = n_rows;
+    char full[SK_NAME_MAX];
+    pass->n_rows = n_rows;
+    (void)snprintf(full, sizeof full, "%s.rows", name);
+    SK_TRY(sk_space_add(sp, full, SK_ROLE_CONTROL, SK_I32, 2, (int64_t[]){n, 3}, &pass->rows, st));
+    (void)snprintf(full, sizeof full, "%s.ids", name);
+    SK_TRY(sk_space_add(sp, full, SK_ROLE_CONTROL, SK_I32, 1, &n, &pass->ids, st));
+    (void)snprintf(full, sizeof full, "%s.count", name);
+    return sk_space_add(sp, full, SK_ROLE_CONTROL, SK_I32, 1, (int64_t[]){1}, &pass->count, st);
+}
+
+static void pass_builder(sk_builder *b, sk_program *p, sk_pass *pass, sk_status *st)
+{
+    sk_b_init(b, &p->space, &pass->plan, act_type(&p->options), pass->n_rows, st);
+    b->stage = SK_STAGE_VERIFY;
+    b->rows = sk_b_buf(b, pass->rows);
+    b->count = sk_b_buf(b, pass->count);
+}
+
+static sk_code build_prefill(sk_program *p, sk_status *st)
+{
+    sk_builder b;
+    sk_plan_init(&p->prefill.plan, "prefill", &p->space);
+    SK_TRY(pass_buffers(&p->prefill, &p->space, "prefill", p->options.prefill_chunk, st));
+    pass_builder(&b, p, &p->prefill, st);
+    (void)sk_model_trunk(p->model, &b, sk_b_buf(&b, p->prefill.ids), true, NULL);
+    return sk_b_finish(&b);
+}
+
+static sk_code build_round(sk_program *p, sk_status *st)
+{
+    const sk_options *o = &p->options;
+    sk_round_vals v;
+    sk_view x, logits;
+    sk_builder b;
+    sk_plan_init(&p->round, "round", &p->space);
+    sk_b_init(&b, &p->space, &p->round, act_type(o), p->n_rows, st);
+    sk_round_begin(&b, &p->rb);
+    sk_round_draft(&b, &p->rb, &o->drafter, sk_model_config(p->model)->vocab, &v);
+    sk_round_rows(&b, &p->rb, p->width, &v);
+    x = sk_model_trunk(p->model, &b, v.ids, false, NULL);
+    logits = sk_model_head(p->model, &b, x);
+    sk_b_result(&b, logits);
+    sk_round_end(&b, &p->rb, &v, sk_b_argmax(&b, logits));
+    p->logits = logits.buf;
+    p->drafts = v.drafts.buf;
+    p->n_draft = v.n_draft.buf;
+    return sk_b_finish(&b);
+}
+
+static sk_code open_in(sk_program *p, const sk_ckpt *ck, sk_status *st)
+{
+    const sk_options *o = &p->options;
+    SK_TRY(check_options(o, st));
+    p->width = o->drafter.k + 1;
+    p->n_rows = o->slots * p->width;
+    SK_TRY(sk_model_open(&p->model, ck, &p->space, "target.", o->slots, o->ctx, act_type(o), st));
+    SK_TRY(sk_round_add_buffers(&p->space, o->slots, o->ctx, SK_RING, &o->drafter, &p->rb, st));
+    SK_TRY(build_round(p, st));
+    return build_prefill(p, st);
+}
+
+sk_code sk_program_open(sk_program *out, const sk_ckpt *ck, const sk_options *options,
+                        sk_status *st)
+{
+    sk_code rc;
+    memset(out, 0, sizeof *out); // plans point at the space inside, so it is built in place
+    out->options = *options;
+    sk_space_init(&out->space);
+    rc = open_in(out, ck, st);
+    if (rc != SK_OK) sk_program_close(out);
+    return rc;
+}
+
+void sk_program_close(sk_program *p)
+{
+    sk_plan_fini(&p->round);
+    sk_plan_fini(&p->prefill.plan);
+    sk_model_close(p->model);
+    sk_space_fini(&p->space);
+    memset(p, 0, sizeof *p);
+}
+
+static sk_code build_score(sk_score *s, sk_program *p, bool logits, const uint8_t *tap,
+                           sk_status *st)
+{
+    const sk_config *c = sk_model_config(p->model);
+    sk_trunk_taps taps = {.layer = NULL};
+    sk_builder b;
+    sk_view x, y;
+    SK_TRY(sk_mem_new((void **)&s->taps, (size_t)c->n_layer, sizeof *s->taps, "score taps", st));
+    SK_TRY(sk_mem_new((void **)&taps.out, (size_t)c->n_layer, sizeof *taps.out, "score taps", st));
+    taps.layer = tap;
+    pass_builder(&b, p, &s->pass, st);
+    x = sk_model_trunk(p->model, &b, sk_b_buf(&b, s->pass.ids), false, &taps);
+    for (int i = 0; i < c->n_layer; i++) {
+        s->taps[i] = -1;
+        if (!tap || !tap[i]) continue;
+        s->taps[i] = taps.out[i].buf;
+        sk_b_result(&b, taps.out[i]);
+    }
+    s->logits = -1;
+    if (logits) {
+        y = sk_model_head(p->model, &b, x);
+        sk_b_result(&b, y);
+        s->logits = y.buf;
+    }
+    sk_mem_free(taps.out);
+    return sk_b_finish(&b);
+}
+
+sk_code sk_score_open(sk_score *out, sk_program *p, int32_t n_rows, bool logits, const uint8_t *tap,
+                      sk_status *st)
+{
+    sk_code rc;
+    memset(out, 0, sizeof *out);
+    out->space_mark = p->space.n;
+    sk_plan_init(&out->pass.plan, "score", &p->space);
+    rc = pass_buffers(&out->pass, &p->space, "score", n_rows, st);
+    if (rc == SK_OK) rc = build_score(out, p, logits, tap, st);
+    if (rc != SK_OK) sk_score_close(out, p);
+    return rc;
+}
+
+void sk_score_close(sk_score *s, sk_program *p)
+{
+    sk_plan_fini(&s->pass.plan);
+    sk_mem_free(s->taps);
+    if (s->space_mark) p->space.n = s->space_mark;
+    memset(s, 0, sizeof *s);
+}

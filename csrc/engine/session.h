@@ -1,0 +1,93 @@
+/* A session: the plans of a program bound to memory, and the requests that run through them.
+ *
+ * One caller at a time (the binding enforces it). A slot is idle, being prefilled, or running; what
+ * a request did is read from the completion record of each round. No call allocates between start
+ * and finish of a request except scoring and saving. */
+#ifndef SK_SESSION_H
+#define SK_SESSION_H
+
+#include "engine/program.h"
+#include "plan/exec.h"
+
+typedef struct sk_session sk_session;
+
+/* `ck` is borrowed for the session's life: the CPU uses the weights where the file is mapped. */
+SK_MUST_USE sk_code sk_session_open(sk_session **out, const sk_ckpt *ck, const sk_options *options,
+                                    sk_status *st);
+void sk_session_close(sk_session *s); // accepts NULL
+
+const sk_program *sk_session_program(const sk_session *s);
+
+/* Puts a request into an idle slot. `ids`: 1 .. tokens of the prompt. With `keep` they follow what
+ * the slot already holds (its settled positions and anchor; may then be 0 tokens), else the slot
+ * starts empty. STATE when the slot is busy, INVALID for ids or lengths outside their domain. */
+SK_MUST_USE sk_code sk_session_start(sk_session *s, int32_t slot, const int32_t *ids, int64_t n,
+                                     const sk_request *request, bool keep, sk_status *st);
+
+/* Runs up to `max_chunks` chunks of the slot's prefill; *left is the number of tokens still to do.
+ * At 0 the slot is active: its last token is the anchor of the first round. */
+SK_MUST_USE sk_code sk_session_prefill(sk_session *s, int32_t slot, int32_t max_chunks,
+                                       int64_t *left, sk_status *st);
+
+/* One round for all active slots. licence: [slots], or NULL for SK_LICENCE_ALL everywhere. *out is
+ * borrowed until the next round. A slot whose request finished is still held until settled. */
+SK_MUST_USE sk_code sk_session_round(sk_session *s, const sk_ctl_slot *licence, const sk_done **out,
+                                     sk_status *st);
+
+/* Logits of the last round, F32 [P, V] with row stride V; rows as in the completion record. */
+const float *sk_session_logits(const sk_session *s);
+
+/* Commits the slot's pending rows (at most `licence` of them; SK_LICENCE_ALL: all) by the code of
+ * the round's commit stage. Idempotent. */
+SK_MUST_USE sk_code sk_session_settle(sk_session *s, int32_t slot, int32_t licence, sk_status *st);
+
+/* Settles with the given licence and makes the slot idle. Its state stays for save, copy or keep.
+ */
+SK_MUST_USE sk_code sk_session_finish(sk_session *s, int32_t slot, int32_t licence, sk_status *st);
+
+/* Forgets everything the slot holds. */
+SK_MUST_USE sk_code sk_session_reset(sk_session *s, int32_t slot, sk_status *st);
+
+SK_MUST_USE sk_code sk_session_slot(const sk_session *s, int32_t slot, sk_slot *out, sk_status *st);
+SK_MUST_USE sk_code sk_session_counters(const sk_session *s, int32_t slot, sk_counters *out,
+                                        sk_status *st);
+
+/* The slot's settled state as a canonical blob: header, then committed rows of every state buffer.
+ * Equal states give equal bytes. *out is released with sk_mem_free. */
+SK_MUST_USE sk_code sk_session_save(sk_session *s, int32_t slot, uint8_t **out, uint64_t *n_bytes,
+                                    sk_status *st);
+/* Into an idle slot. FORMAT for bytes that are no blob of this model and numerics. */
+SK_MUST_USE sk_code sk_session_restore(sk_session *s, int32_t slot, const uint8_t *blob,
+                                       uint64_t n_bytes, sk_status *st);
+SK_MUST_USE sk_code sk_session_copy(sk_session *s, int32_t from, int32_t to, sk_status *st);
+
+/* Planted drafter: `table` [n] by absolute position from 0 (negative: no proposal), `accept` [m]
+ * with m a divisor of SK_PLANTED_CYCLE: how many of each round's proposals are left right, in turn.
+ */
+SK_MUST_USE sk_code sk_session_plant(sk_session *s, int32_t slot, const int32_t *table, int64_t n,
+                                     const int32_t *accept, int32_t m, sk_status *st);
+
+/* What the drafter proposes after ids, at most *n; *n becomes the number. Uses an idle slot. */
+SK_MUST_USE sk_code sk_session_draft(sk_session *s, int32_t slot, const int32_t *ids, int64_t n_ids,
+                                     int32_t *out, int32_t *n, sk_status *st);
+
+/* Teacher-forced scoring by the decode path, in an idle slot: begin, any number of steps that each
+ * append up to sk_session_score_rows() tokens, end. `layer`: flags [n_layer] or NULL. While scoring
+ * is open no round may run. */
+SK_MUST_USE sk_code sk_session_score_begin(sk_session *s, int32_t slot, bool logits,
+                                           const uint8_t *layer, sk_status *st);
+int32_t sk_session_score_rows(const sk_session *s);
+/* logits: F32 [n, V] or NULL; out: [n_layer] pointers to F32 [n, dim], read where flagged, or NULL.
+ */
+SK_MUST_USE sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int32_t n,
+                                          float *logits, float *const *out, sk_status *st);
+void sk_session_score_end(sk_session *s);
+
+/* Labelled bytes of everything the session holds. Returns false past the end. */
+typedef struct sk_mem_item {
+    const char *owner;
+    uint64_t bytes;
+} sk_mem_item;
+bool sk_session_memory(const sk_session *s, size_t at, sk_mem_item *out);
+
+#endif

@@ -1,0 +1,162 @@
+/* Saving, restoring and copying the settled state of a slot.
+ *
+ * The blob is canonical: a header, then for every state buffer in table order the bytes of the slot
+ * that are committed. What lies beyond the committed rows is not in it, so two states are equal
+ * exactly when their blobs are. It does not depend on the number of slots or the context length. */
+#include "engine/session_impl.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BLOB_MAGIC   0x54534b53u // "SKST"
+#define BLOB_VERSION 1u
+
+typedef struct blob_head {
+    uint32_t magic, version;
+    uint64_t n_bytes; // of the whole blob
+    int32_t n, anchor;
+    uint8_t layout[SK_SHA256_BYTES]; // model geometry, numerics and buffers
+} blob_head;
+
+_Static_assert(sizeof(blob_head) == 56, "blob header");
+
+static uint64_t kept_bytes(const sk_session *s, size_t buf, int32_t n)
+{
+    const sk_buf *b = &s->prog.space.bufs[buf];
+    uint64_t slot_bytes = b->bytes / (uint64_t)b->dim[0];
+    if (b->role != SK_ROLE_STATE || b->keep == SK_KEEP_NONE) return 0;
+    if (b->keep == SK_KEEP_ALL) return slot_bytes;
+    return slot_bytes / (uint64_t)b->dim[1] * (uint64_t)(n + b->keep_extra);
+}
+
+/* A state is meaningful for the same architecture, geometry, numerics and state buffers. */
+static void layout_digest(const sk_session *s, uint8_t out[SK_SHA256_BYTES])
+{
+    const sk_config *c = sk_model_config(s->prog.model);
+    char line[256];
+    sk_sha256 sha;
+    sk_sha256_init(&sha);
+    (void)snprintf(line, sizeof line, "%s %d %d %d %d %d %d %d %.9g %.9g;", c->arch,
+                   (int)c->n_layer, (int)c->dim, (int)c->n_head, (int)c->n_kv, (int)c->head_dim,
+                   (int)c->ffn, (int)c->vocab, (double)c->rope_base, (double)c->rope_scale);
+    sk_sha256_add(&sha, line, strlen(line));
+    for (size_t i = 0; i < s->prog.space.n; i++) {
+        const sk_buf *b = &s->prog.space.bufs[i];
+        uint64_t unit = kept_bytes(s, i, 1);
+        if (!unit) continue;
+        (void)snprintf(line, sizeof line, "%s %d %d %llu;", b->name, (int)b->dtype, (int)b->keep,
+                       (unsigned long long)unit);
+        sk_sha256_add(&sha, line, strlen(line));
+    }
+    sk_sha256_end(&sha, out);
+}
+
+sk_code sk_session_save(sk_session *s, int32_t slot, uint8_t **out, uint64_t *n_bytes,
+                        sk_status *st)
+{
+    blob_head head = {.magic = BLOB_MAGIC, .version = BLOB_VERSION, .n_bytes = sizeof head};
+    uint8_t *blob = NULL, *at;
+    SK_TRY(sk_session_check_slot(s, slot, false, st));
+    if (s->host[slot].phase == SK_PHASE_PREFILL)
+        return SK_FAIL(st, SK_STATE, "slot %d: expected prefill to be complete", (int)slot);
+    SK_TRY(sk_session_settle(s, slot, SK_LICENCE_ALL, st));
+    head.n = sk_slot_at(s, slot)->n;
+    head.anchor = sk_slot_at(s, slot)->anchor;
+    for (size_t i = 0; i < s->prog.space.n; i++) head.n_bytes += kept_bytes(s, i, head.n);
+    layout_digest(s, head.layout);
+    SK_TRY(sk_mem_new((void **)&blob, head.n_bytes, 1, "saved state", st));
+    memcpy(blob, &head, sizeof head);
+    at = blob + sizeof head;
+    for (size_t i = 0; i < s->prog.space.n; i++) {
+        uint64_t keep = kept_bytes(s, i, head.n), whole;
+        if (!keep) continue;
+        memcpy(at, sk_slot_bytes(s, (int32_t)i, slot, &whole), keep);
+        at += keep;
+    }
+    *out = blob;
+    *n_bytes = head.n_bytes;
+    return SK_OK;
+}
+
+static sk_code check_blob(const sk_session *s, const uint8_t *blob, uint64_t n_bytes,
+                          blob_head *head, sk_status *st)
+{
+    uint8_t layout[SK_SHA256_BYTES];
+    uint64_t want = sizeof *head;
+    if (n_bytes < sizeof *head)
+        return SK_FAIL_CHECK(st, SK_FORMAT, "TRUNCATED", 0,
+                             "saved state: expected at least %zu bytes, found %llu", sizeof *head,
+                             (unsigned long long)n_bytes);
+    memcpy(head, blob, sizeof *head);
+    if (head->magic != BLOB_MAGIC || head->version != BLOB_VERSION)
+        return SK_FAIL_CHECK(st, SK_FORMAT, "BAD_MAGIC", 0,
+                             "saved state: expected magic %08x version %u, found %08x version %u",
+                             BLOB_MAGIC, BLOB_VERSION, head->magic, head->version);
+    layout_digest(s, layout);
+    if (memcmp(layout, head->layout, sizeof layout) != 0)
+        return SK_FAIL_CHECK(st, SK_FORMAT, "BAD_LAYOUT", 0,
+                             "saved state: expected one of this model and numerics, found another");
+    if (head->n < 0 || head->n > s->prog.options.ctx)
+        return SK_FAIL_CHECK(st, SK_FORMAT, "BAD_LENGTH", 0,
+                             "saved state: expected at most %d positions, found %d",
+                             (int)s->prog.options.ctx, (int)head->n);
+    if (sk_session_check_ids(s, &head->anchor, 1, st) != SK_OK) return SK_INVALID;
+    for (size_t i = 0; i < s->prog.space.n; i++) want += kept_bytes(s, i, head->n);
+    if (want != n_bytes || head->n_bytes != n_bytes)
+        return SK_FAIL_CHECK(st, SK_FORMAT, "TRUNCATED", 0,
+                             "saved state: expected %llu bytes, found %llu",
+                             (unsigned long long)want, (unsigned long long)n_bytes);
+    return SK_OK;
+}
+
+sk_code sk_session_restore(sk_session *s, int32_t slot, const uint8_t *blob, uint64_t n_bytes,
+                           sk_status *st)
+{
+    const int32_t *tokens;
+    blob_head head;
+    SK_TRY(sk_session_check_slot(s, slot, true, st));
+    SK_TRY(check_blob(s, blob, n_bytes, &head, st));
+    SK_TRY(sk_session_reset(s, slot, st));
+    blob += sizeof head;
+    for (size_t i = 0; i < s->prog.space.n; i++) {
+        uint64_t keep = kept_bytes(s, i, head.n), whole;
+        if (!keep) continue;
+        memcpy(sk_slot_bytes(s, (int32_t)i, slot, &whole), blob, keep);
+        blob += keep;
+    }
+    // The window feeds lookups of the vocabulary, so its tokens are checked like any caller's.
+    tokens = sk_tokens_at(s, slot);
+    if (sk_session_check_ids(s, tokens, (int64_t)head.n + 1, st) != SK_OK) {
+        SK_TRY(sk_session_reset(s, slot, NULL));
+        return SK_INVALID;
+    }
+    sk_slot_at(s, slot)->n = head.n;
+    sk_slot_at(s, slot)->anchor = tokens[head.n];
+    return SK_OK;
+}
+
+sk_code sk_session_copy(sk_session *s, int32_t from, int32_t to, sk_status *st)
+{
+    const sk_slot *src;
+    SK_TRY(sk_session_check_slot(s, from, false, st));
+    SK_TRY(sk_session_check_slot(s, to, true, st));
+    if (from == to)
+        return SK_FAIL(st, SK_INVALID, "slots: expected two different ones, found %d", (int)from);
+    if (s->host[from].phase == SK_PHASE_PREFILL)
+        return SK_FAIL(st, SK_STATE, "slot %d: expected prefill to be complete", (int)from);
+    SK_TRY(sk_session_settle(s, from, SK_LICENCE_ALL, st));
+    SK_TRY(sk_session_reset(s, to, st));
+    src = sk_slot_at(s, from);
+    for (size_t i = 0; i < s->prog.space.n; i++) {
+        uint64_t keep = kept_bytes(s, i, src->n), whole;
+        const uint8_t *a;
+        if (!keep) continue;
+        a = sk_slot_bytes(s, (int32_t)i, from, &whole);
+        memcpy(sk_slot_bytes(s, (int32_t)i, to, &whole), a, keep);
+    }
+    sk_slot_at(s, to)->n = src->n;
+    sk_slot_at(s, to)->anchor = src->anchor;
+    return SK_OK;
+}

@@ -1,0 +1,36 @@
+/* Hyper-parameters of a checkpoint, read once and range-checked. Nothing about a released model is
+ * assumed: whatever the arithmetic depends on comes from the file. */
+#ifndef SK_CONFIG_H
+#define SK_CONFIG_H
+
+#include "ckpt/ckpt.h"
+
+/* Caps that no sane checkpoint reaches; they bound every later product of dimensions. */
+#define SK_MAX_LAYERS 4096
+#define SK_MAX_DIM    (1 << 20)
+#define SK_MAX_VOCAB  (1 << 24)
+#define SK_MAX_CTX    (1 << 24)
+
+typedef struct sk_config {
+    char arch[32];
+    int32_t n_layer;
+    int32_t dim; // H
+    int32_t n_head, n_kv, head_dim;
+    int32_t ffn; // F
+    int32_t vocab;
+    int32_t ctx_train; // the longest context that the model was made for
+    int32_t n_rot;     // rotated dimensions of a head
+    float rms_eps;
+    float rope_base;
+    float rope_scale; // factor on positions: 1 / rope.scaling.factor
+    float attn_scale; // factor on q k^T
+} sk_config;
+
+/* Keys common to the attention architectures, prefix = general.architecture. FORMAT with check
+ * MISSING_KEY, KEY_TYPE or BAD_HPARAM, or UNSUPPORTED, naming the key. */
+SK_MUST_USE sk_code sk_config_read(const sk_ckpt *ck, sk_config *out, sk_status *st);
+
+/* general.architecture as a terminated string. */
+SK_MUST_USE sk_code sk_config_arch(const sk_ckpt *ck, char out[32], sk_status *st);
+
+#endif

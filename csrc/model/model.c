@@ -1,0 +1,55 @@
+/* The table of architectures, and the calls that go through it. */
+#include "model/model.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+static const sk_arch *const archs[] = {&sk_arch_llama};
+
+const char *sk_model_archs(void) { return "llama"; }
+
+sk_code sk_model_open(sk_model **out, const sk_ckpt *ck, sk_space *space, const char *prefix,
+                      int32_t n_slots, int32_t ctx, sk_dtype act, sk_status *st)
+{
+    sk_model *m = NULL;
+    const sk_arch *arch = NULL;
+    char name[32];
+    sk_code rc;
+    SK_TRY(sk_config_arch(ck, name, st));
+    for (size_t i = 0; i < SK_COUNT(archs); i++)
+        if (strcmp(archs[i]->name, name) == 0) arch = archs[i];
+    if (!arch)
+        return SK_FAIL(st, SK_UNSUPPORTED, "%s: general.architecture: expected one of %s, found %s",
+                       sk_ckpt_path(ck), sk_model_archs(), name);
+    SK_TRY(sk_mem_new((void **)&m, 1, sizeof *m, "model", st));
+    m->arch = arch;
+    rc = sk_config_read(ck, &m->config, st);
+    if (rc == SK_OK) rc = arch->open(m, ck, space, prefix, n_slots, ctx, act, st);
+    if (rc != SK_OK) {
+        sk_model_close(m);
+        return rc;
+    }
+    *out = m;
+    return SK_OK;
+}
+
+void sk_model_close(sk_model *m)
+{
+    if (!m) return;
+    if (m->self) m->arch->close(m);
+    sk_mem_free(m);
+}
+
+const sk_config *sk_model_config(const sk_model *m) { return &m->config; }
+
+sk_view sk_model_trunk(const sk_model *m, sk_builder *b, sk_view ids, bool cache_only,
+                       const sk_trunk_taps *taps)
+{
+    return m->arch->trunk(m, b, ids, cache_only, taps);
+}
+
+sk_view sk_model_head(const sk_model *m, sk_builder *b, sk_view x)
+{
+    return m->arch->head(m, b, x);
+}

@@ -1,0 +1,174 @@
+/* See weights.h. */
+#include "model/weights.h"
+
+#include "base/mem.h"
+#include "base/quant.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+sk_code sk_binder_init(sk_binder *b, const sk_ckpt *ck, sk_space *space, const char *prefix,
+                       sk_status *st)
+{
+    memset(b, 0, sizeof *b);
+    b->ck = ck;
+    b->space = space;
+    b->prefix = prefix;
+    b->st = st;
+    return sk_mem_new((void **)&b->used, sk_ckpt_n_tensors(ck), 1, "weight binding", st);
+}
+
+void sk_binder_fini(sk_binder *b)
+{
+    sk_mem_free(b->used);
+    memset(b, 0, sizeof *b);
+}
+
+#define FORMAT_NAME(name, fmt)                                                                     \
+    do {                                                                                           \
+        va_list ap;                                                                                \
+        va_start(ap, fmt);                                                                         \
+        (void)vsnprintf(name, sizeof name, fmt, ap);                                               \
+        va_end(ap);                                                                                \
+    } while (0)
+
+bool sk_binder_has(const sk_binder *b, const char *fmt, ...)
+{
+    char name[SK_NAME_MAX];
+    FORMAT_NAME(name, fmt);
+    return sk_ckpt_find_tensor(b->ck, name) != NULL;
+}
+
+/* Tensors of a checkpoint are one array, so a pointer is an index. */
+static void mark_used(sk_binder *b, const sk_tensor *t)
+{
+    b->used[t - sk_ckpt_tensor(b->ck, 0)] = 1;
+}
+
+bool sk_binder_skip(sk_binder *b, const char *name)
+{
+    const sk_tensor *t = sk_ckpt_find_tensor(b->ck, name);
+    if (t) mark_used(b, t);
+    return t != NULL;
+}
+
+static void shape_text(char *out, size_t size, const sk_tensor *t)
+{
+    size_t at = 0;
+    for (int32_t i = 0; i < t->n_dims && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%llu", i ? "," : "",
+                               (unsigned long long)t->dim[i]);
+    if (!t->n_dims) (void)snprintf(out, size, "scalar");
+}
+
+static sk_code need(sk_binder *b, const char *name, const sk_tensor **out)
+{
+    const sk_tensor *t = sk_ckpt_find_tensor(b->ck, name);
+    if (!t)
+        return SK_FAIL_CHECK(b->st, SK_FORMAT, "MISSING_TENSOR", 0,
+                             "%s: tensor %s: expected in the file, found none", sk_ckpt_path(b->ck),
+                             name);
+    mark_used(b, t);
+    if (!sk_dtype_decodable(t->type))
+        return SK_FAIL_CHECK(b->st, SK_UNSUPPORTED, "BAD_TYPE", t->file_off,
+                             "%s: tensor %s: type %s is not implemented", sk_ckpt_path(b->ck), name,
+                             sk_dtype_name(t->type));
+    *out = t;
+    return SK_OK;
+}
+
+static sk_code bad_shape(sk_binder *b, const char *name, const char *expected, const sk_tensor *t)
+{
+    char found[96];
+    shape_text(found, sizeof found, t);
+    return SK_FAIL_CHECK(b->st, SK_FORMAT, "BAD_SHAPE", t->file_off,
+                         "%s: tensor %s: expected [%s], found [%s] %s", sk_ckpt_path(b->ck), name,
+                         expected, found, sk_dtype_name(t->type));
+}
+
+/* Trailing dimensions of 1 in file order are leading ones here: a shape is the same without them.
+ */
+static bool is_shape(const sk_tensor *t, int32_t rank, const int64_t *dim)
+{
+    int32_t extra = t->n_dims - rank;
+    for (int32_t i = 0; i < t->n_dims; i++) {
+        uint64_t want = i < extra ? 1 : (uint64_t)dim[i - extra];
+        if (t->dim[i] != want) return false;
+    }
+    return extra >= 0;
+}
+
+static void full_name(char out[SK_NAME_MAX], const sk_binder *b, const char *name)
+{
+    (void)snprintf(out, SK_NAME_MAX, "%.15s%.47s", b->prefix, name);
+}
+
+sk_code sk_bind_matrix(sk_binder *b, int64_t n_out, int64_t n_in, int32_t *out, const char *fmt,
+                       ...)
+{
+    char name[SK_NAME_MAX], buf[SK_NAME_MAX], expected[64];
+    const int64_t dim[2] = {n_out, n_in};
+    const sk_tensor *t;
+    FORMAT_NAME(name, fmt);
+    SK_TRY(need(b, name, &t));
+    if (!is_shape(t, 2, dim)) {
+        (void)snprintf(expected, sizeof expected, "%lld,%lld", (long long)n_out, (long long)n_in);
+        return bad_shape(b, name, expected, t);
+    }
+    full_name(buf, b, name);
+    return sk_space_add_weight(b->space, buf, t->type, 2, dim, t->data, out, b->st);
+}
+
+static sk_code bind_vector(sk_binder *b, int64_t n, int32_t *out, const char *name)
+{
+    char buf[SK_NAME_MAX], expected[32];
+    const sk_tensor *t;
+    float *values = NULL;
+    sk_code rc;
+    SK_TRY(need(b, name, &t));
+    if (!is_shape(t, 1, &n)) {
+        (void)snprintf(expected, sizeof expected, "%lld", (long long)n);
+        return bad_shape(b, name, expected, t);
+    }
+    full_name(buf, b, name);
+    if (t->type == SK_F32)
+        return sk_space_add_weight(b->space, buf, SK_F32, 1, &n, t->data, out, b->st);
+    SK_TRY(sk_mem_new((void **)&values, (size_t)n, sizeof *values, name, b->st));
+    sk_quant_row(t->type, t->data, (uint64_t)n, values);
+    rc = sk_space_add_const(b->space, buf, SK_F32, 1, &n, values, out, b->st);
+    sk_mem_free(values);
+    return rc;
+}
+
+sk_code sk_bind_vector(sk_binder *b, int64_t n, int32_t *out, const char *fmt, ...)
+{
+    char name[SK_NAME_MAX];
+    FORMAT_NAME(name, fmt);
+    return bind_vector(b, n, out, name);
+}
+
+sk_code sk_bind_vector_opt(sk_binder *b, int64_t n, int32_t *out, const char *fmt, ...)
+{
+    char name[SK_NAME_MAX];
+    FORMAT_NAME(name, fmt);
+    *out = -1;
+    return sk_ckpt_find_tensor(b->ck, name) ? bind_vector(b, n, out, name) : SK_OK;
+}
+
+sk_code sk_binder_done(const sk_binder *b)
+{
+    char names[3 * SK_NAME_MAX + 8] = "";
+    size_t n = 0, at = 0;
+    for (size_t i = 0; i < sk_ckpt_n_tensors(b->ck); i++) {
+        const sk_tensor *t = sk_ckpt_tensor(b->ck, i);
+        if (b->used[i]) continue;
+        if (n++ < 3)
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%.*s", n > 1 ? ", " : "",
+                                   (int)sk_min_size(t->name.n, SK_NAME_MAX - 1), t->name.p);
+    }
+    if (!n) return SK_OK;
+    return SK_FAIL_CHECK(b->st, SK_FORMAT, "UNEXPECTED_TENSOR", 0,
+                         "%s: expected no tensor beyond the model's, found %zu: %s%s",
+                         sk_ckpt_path(b->ck), n, names, n > 3 ? ", ..." : "");
+}
