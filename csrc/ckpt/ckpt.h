@@ -43,10 +43,13 @@ typedef enum sk_meta_type {
     SK_META_TYPE_COUNT
 } sk_meta_type;
 
+/* "uint8", ..., "string", "array"; "?" for no type. */
+const char *sk_meta_type_name(sk_meta_type type);
+
 typedef struct sk_meta {
     sk_str key;
     sk_meta_type type;
-    sk_meta_type elem_type; // of an array
+    sk_meta_type elem_type; // of an array; of anything else its type
     uint64_t n;             // elements of an array, 1 otherwise
     const uint8_t *data;    // first value byte (strings: the length field), any alignment
     uint64_t n_bytes;       // of all values
@@ -57,6 +60,10 @@ typedef struct sk_ckpt sk_ckpt;
 /* Opens and checks the whole directory of a GGUF file. `strict` also demands that tensors follow
  * each other without gaps and that padding is zero. */
 SK_MUST_USE sk_code sk_ckpt_open(sk_ckpt **out, const char *path, bool strict, sk_status *st);
+/* The same over bytes in memory, which stay with the caller and must outlive *out. `label` stands
+ * where messages name the path. */
+SK_MUST_USE sk_code sk_ckpt_open_bytes(sk_ckpt **out, const uint8_t *bytes, uint64_t size,
+                                       const char *label, bool strict, sk_status *st);
 void sk_ckpt_close(sk_ckpt *ck); // accepts NULL
 
 const char *sk_ckpt_path(const sk_ckpt *ck);
@@ -74,9 +81,9 @@ const sk_meta *sk_ckpt_find_meta(const sk_ckpt *ck, const char *key); // or NULL
 
 /* Typed access. `find` leaves *out alone and returns OK with *found = false when the key is absent;
  * `need` fails with check "MISSING_KEY". Integers of any width are accepted if the value is not
- * negative and at most `max`; floats only from f32/f64; strings only from strings. Otherwise FORMAT
- * with check "KEY_TYPE" (wrong type) or "BAD_HPARAM" (out of range), naming key, wanted and found.
- */
+ * negative and at most `max`; floats only from f32/f64, and finite; strings only from strings.
+ * Otherwise FORMAT with check "KEY_TYPE" (wrong type) or "BAD_HPARAM" (out of range), naming key,
+ * wanted and found. A bool is no integer. */
 SK_MUST_USE sk_code sk_meta_find_u64(const sk_ckpt *ck, const char *key, uint64_t max,
                                      uint64_t *out, bool *found, sk_status *st);
 SK_MUST_USE sk_code sk_meta_need_u64(const sk_ckpt *ck, const char *key, uint64_t max,
@@ -91,5 +98,16 @@ SK_MUST_USE sk_code sk_meta_find_str(const sk_ckpt *ck, const char *key, sk_str 
                                      sk_status *st);
 SK_MUST_USE sk_code sk_meta_need_str(const sk_ckpt *ck, const char *key, sk_str *out,
                                      sk_status *st);
+
+/* Per-layer values: a scalar stands for all n, an array must have exactly n elements (BAD_HPARAM).
+ * The element type obeys the rules above. */
+SK_MUST_USE sk_code sk_meta_find_u64s(const sk_ckpt *ck, const char *key, uint64_t max,
+                                      uint64_t *out, size_t n, bool *found, sk_status *st);
+SK_MUST_USE sk_code sk_meta_find_f64s(const sk_ckpt *ck, const char *key, double *out, size_t n,
+                                      bool *found, sk_status *st);
+
+/* String `s` of an array of strings lies behind its length, and the next one behind it: start with
+ * at = 0 and call m->n times. */
+sk_str sk_meta_next_str(const sk_meta *m, uint64_t *at);
 
 #endif
