@@ -4,6 +4,8 @@
  * caller would expect (ValueError, OSError, ...). Attributes: code, native, where, step, check. */
 #include "py/module.h"
 
+#include <string.h>
+
 static PyObject *new_error(PyObject *module, const char *name, const char *doc, PyObject *bases)
 {
     char full[64];
