@@ -1,0 +1,55 @@
+"""Native backend for speculative decoding: a whole round as one plan, recorded once, replayed
+from C.
+
+Importing this package loads nothing else. The native module (and NumPy with it) is loaded when the
+first name below is used; CUDA is not touched before an engine or `info` asks for a device."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_HOME = {  # public name -> module that has it
+    "__version__": "_native",
+    "Checkpoint": "_native",
+    "open": "load",
+    "Engine": "engine",
+    "info": "_info",
+    "Error": "errors",
+    "InvalidArgumentError": "errors",
+    "FormatError": "errors",
+    "UnsupportedError": "errors",
+    "ReadError": "errors",
+    "OutOfMemoryError": "errors",
+    "DeviceError": "errors",
+    "StateError": "errors",
+    "MismatchError": "errors",
+}
+__all__ = list(_HOME)
+
+if TYPE_CHECKING:
+    from ._info import info as info
+    from ._native import Checkpoint as Checkpoint
+    from ._native import __version__ as __version__
+    from .engine import Engine as Engine
+    from .errors import DeviceError as DeviceError
+    from .errors import Error as Error
+    from .errors import FormatError as FormatError
+    from .errors import InvalidArgumentError as InvalidArgumentError
+    from .errors import MismatchError as MismatchError
+    from .errors import OutOfMemoryError as OutOfMemoryError
+    from .errors import ReadError as ReadError
+    from .errors import StateError as StateError
+    from .errors import UnsupportedError as UnsupportedError
+    from .load import open as open
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'stoker' has no attribute {name!r}")
+    value = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,44 @@
+from typing import TypedDict
+
+__version__: str
+
+class BuildInfo(TypedDict):
+    version: str
+    cuda: bool
+    archs: tuple[str, ...]
+    nvcc: str
+    compiler: str
+    flags: str
+    sanitizers: tuple[str, ...]
+    faults: bool
+    debug: bool
+
+class DeviceInfo(TypedDict):
+    index: int
+    name: str
+    memory_bytes: int
+    sm_count: int
+    compute_capability: tuple[int, int]
+    driver: tuple[int, int]
+    runtime: tuple[int, int]
+
+class Error(Exception):
+    code: str
+    native: int
+    where: int
+    step: int | None
+    check: str | None
+
+class InvalidArgumentError(Error, ValueError): ...
+class FormatError(Error, ValueError): ...
+class UnsupportedError(Error, NotImplementedError): ...
+class ReadError(Error, OSError): ...
+class OutOfMemoryError(Error, MemoryError): ...
+class DeviceError(Error, RuntimeError): ...
+class StateError(Error, RuntimeError): ...
+class MismatchError(Error, AssertionError): ...
+
+def build_info() -> BuildInfo: ...
+def device_count() -> int: ...
+def device_need(index: int, /) -> None: ...
+def device_info(index: int, /) -> DeviceInfo: ...
