@@ -22,7 +22,10 @@ typedef struct sk_ctl_read_args {
 
 /* Keeps the first R pending rows of every slot: R = min(pending.n, licence). The kept tokens enter
  * the token window at positions n+1 .. n+R, n grows by R, the last kept token is the new anchor,
- * counters count, pending is emptied. R = 0 and nothing changes for a slot told to wait. */
+ * counters count, pending is emptied (all zero). When all n rows are kept, pending.finish takes
+ * effect; failing that, `stop` of the control entry ends the request with SK_FINISH_HOST, also when
+ * nothing was pending. R = 0 and nothing changes for a slot that is inactive, is told to wait (any
+ * licence below SK_LICENCE_ALL), or finds the control entry invalid. */
 typedef struct sk_commit_args {
     sk_view ctl;      // U8 [sizeof(sk_ctl_entry)]
     sk_view slots;    // U8 [B, sizeof(sk_slot)]
@@ -32,7 +35,8 @@ typedef struct sk_commit_args {
     sk_view kept;     // I32 [B] R of this commit, for folds and catch-ups
 } sk_commit_args;
 
-/* Proposes nothing. */
+/* Proposes nothing. All drafters: entries of `drafts` past n_draft are 0, and a slot that is not
+ * active gets no proposal. K is at least 1, also where the pass is one row wide. */
 typedef struct sk_draft_none_args {
     sk_view drafts;  // I32 [B, K]
     sk_view n_draft; // I32 [B]
@@ -65,8 +69,9 @@ typedef struct sk_draft_ngram_args {
 } sk_draft_ngram_args;
 
 /* Builds the row table of a verify pass: for each slot that takes part (active, nothing pending,
- * control entry valid) the rows anchor, d_1 .. d_v at positions n .. n+v, slots in ascending order,
- * packed. v = min(n_draft, W-1, tokens the request may still emit - 1, positions left - 1). */
+ * control entry valid and not telling it to wait) the rows anchor, d_1 .. d_v at positions n ..
+ * n+v, slots in ascending order, packed. v = min(n_draft, W-1, tokens the request may still emit -
+ * 1, positions left - 1); a slot with v < 0, or whose rows do not all fit into P, takes no part. */
 typedef struct sk_round_rows_args {
     sk_view ctl;      // U8 [sizeof(sk_ctl_entry)]
     sk_view slots;    // U8 [B, sizeof(sk_slot)]
@@ -91,7 +96,8 @@ typedef struct sk_gather_rows_args {
     float scale;
 } sk_gather_rows_args;
 
-/* out = round(x * rsqrt(mean(x^2) + eps) * gain) over the last dimension. */
+/* out = round((x * r) * gain) with r = 1 / sqrt(mean(x^2) + eps) over the last dimension. The mean
+ * is taken in double, r in float. */
 typedef struct sk_rms_norm_args {
     sk_view x;     // F32 [P, D] or [P, G, D]
     sk_view gain;  // F32 [D]
@@ -191,7 +197,10 @@ typedef struct sk_accept_args {
     int32_t ctx;
 } sk_accept_args;
 
-/* Writes completion record (round mod n) with the sequence number at both ends, then round += 1. */
+/* Writes completion record (round mod n) with the sequence number at both ends, then round += 1.
+ * A slot that took no part reports its settled state: pos = n, finish, committed; the rest is 0.
+ * Otherwise pos is the anchor's position and n, drafted, accepted, finish, tok are those pending.
+ */
 typedef struct sk_publish_args {
     sk_view ctl;     // U8 [sizeof(sk_ctl_entry)]
     sk_view slots;   // U8 [B, sizeof(sk_slot)]

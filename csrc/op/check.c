@@ -1,0 +1,439 @@
+/* Contract checks: what holds for the views of every op, and the ops that compute on rows. The ops
+ * that run the round are in check_round.c.
+ *
+ * All checks work on unbound views (buffer numbers and offsets), so a plan is verified once, before
+ * it has addresses, for all backends alike. */
+#include "op/check.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- reporting ------------------------------------------------------------------------------- */
+
+void sk_break(sk_checker *c, const char *field, const char *fmt, ...)
+{
+    char text[SK_STATUS_MSG / 2];
+    va_list ap;
+    if (c->rc != SK_OK) return;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    c->rc = SK_FAIL(c->st, SK_INVALID, "%s: %s: %s", c->op, field, text);
+}
+
+static const char *types_text(sk_types types)
+{
+    switch (types) {
+    case SK_TYPES_F32:
+        return "F32";
+    case SK_TYPES_I32:
+        return "I32";
+    case SK_TYPES_I64:
+        return "I64";
+    case SK_TYPES_U8:
+        return "U8";
+    case SK_TYPES_ACT:
+        return "BF16 or F32";
+    case SK_TYPES_DECODABLE:
+        return "of a decodable type";
+    }
+    return "?";
+}
+
+static bool types_have(sk_types types, int32_t dtype)
+{
+    switch (types) {
+    case SK_TYPES_F32:
+        return dtype == SK_F32;
+    case SK_TYPES_I32:
+        return dtype == SK_I32;
+    case SK_TYPES_I64:
+        return dtype == SK_I64;
+    case SK_TYPES_U8:
+        return dtype == SK_U8;
+    case SK_TYPES_ACT:
+        return dtype == SK_BF16 || dtype == SK_F32;
+    case SK_TYPES_DECODABLE:
+        return sk_dtype_decodable(dtype);
+    }
+    return false;
+}
+
+/* "[*, 576]" */
+static const char *shape_text(char *out, size_t room, int32_t rank, const int64_t *dim)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int32_t i = 0; i < rank && i < SK_VIEW_DIMS && used < room; i++) {
+        const char *before = i == 0 ? "[" : ", ";
+        int n = dim[i] == SK_ANY
+                    ? snprintf(out + used, room - used, "%s*", before)
+                    : snprintf(out + used, room - used, "%s%lld", before, (long long)dim[i]);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    if (used < room) (void)snprintf(out + used, room - used, "%s", rank > 0 ? "]" : "[]");
+    return out;
+}
+
+/* ---- expectations ---------------------------------------------------------------------------- */
+
+void sk_want(sk_checker *c, const char *field, const sk_view *v, sk_types types, int32_t rank,
+             int64_t d0, int64_t d1, int64_t d2, int64_t d3)
+{
+    const int64_t want[SK_VIEW_DIMS] = {d0, d1, d2, d3};
+    char expected[96];
+    char found[96];
+    bool same = v->rank == rank && types_have(types, v->dtype);
+    if (c->rc != SK_OK) return;
+    for (int32_t i = 0; same && i < rank; i++) same = want[i] == SK_ANY || want[i] == v->dim[i];
+    if (same) return;
+    sk_break(c, field, "expected %s %s, found %s %s",
+             shape_text(expected, sizeof expected, rank, want), types_text(types),
+             shape_text(found, sizeof found, v->rank, v->dim), sk_dtype_name(v->dtype));
+}
+
+void sk_want_type(sk_checker *c, const char *field, const sk_view *v, const char *as,
+                  const sk_view *other)
+{
+    if (c->rc != SK_OK || v->dtype == other->dtype) return;
+    sk_break(c, field, "expected %s as %s, found %s", sk_dtype_name(other->dtype), as,
+             sk_dtype_name(v->dtype));
+}
+
+void sk_want_structs(sk_checker *c, const char *field, const sk_view *v, int64_t rows, size_t bytes,
+                     size_t align)
+{
+    if (rows == 0)
+        sk_want(c, field, v, SK_TYPES_U8, 1, (int64_t)bytes, 0, 0, 0);
+    else
+        sk_want(c, field, v, SK_TYPES_U8, 2, rows, (int64_t)bytes, 0, 0);
+    if (c->rc != SK_OK) return;
+    if (v->off % align != 0 || (v->rank > 1 && v->stride[0] % (int64_t)align != 0))
+        sk_break(c, field,
+                 "expected structures aligned to %zu bytes, found offset %llu, stride %lld", align,
+                 (unsigned long long)v->off, (long long)(v->rank > 1 ? v->stride[0] : 0));
+}
+
+void sk_want_i32(sk_checker *c, const char *field, int32_t x, int32_t lowest, int32_t highest)
+{
+    if (c->rc != SK_OK || (x >= lowest && x <= highest)) return;
+    if (highest == INT32_MAX)
+        sk_break(c, field, "expected at least %d, found %d", lowest, x);
+    else
+        sk_break(c, field, "expected %d .. %d, found %d", lowest, highest, x);
+}
+
+/* ---- what holds for every view --------------------------------------------------------------- */
+
+/* Bytes of the part of a view below dimension `from`. The view has passed check_view. */
+static uint64_t inner_span(const sk_view *v, int32_t from)
+{
+    uint64_t span = 0;
+    (void)sk_dtype_row_bytes(v->dtype, (uint64_t)v->dim[v->rank - 1], &span);
+    for (int32_t i = v->rank - 2; i >= from; i--)
+        span += (uint64_t)(v->dim[i] - 1) * (uint64_t)v->stride[i];
+    return span;
+}
+
+/* Only caches, [B, C, heads, D], have a second dimension that may be spread out. */
+static int32_t first_dense_dim(const sk_view *v) { return v->rank == 4 ? 2 : 1; }
+
+static void check_strides(sk_checker *c, const char *field, const sk_view *v)
+{
+    for (int32_t i = v->rank - 2; i >= 0; i--) {
+        uint64_t below = inner_span(v, i + 1);
+        bool dense = i >= first_dense_dim(v);
+        if (dense ? (uint64_t)v->stride[i] == below : (uint64_t)v->stride[i] >= below) continue;
+        sk_break(c, field, "expected a stride of dimension %d of %s %llu bytes, found %lld", i,
+                 dense ? "exactly" : "at least", (unsigned long long)below,
+                 (long long)v->stride[i]);
+        return;
+    }
+}
+
+static uint64_t elem_align(int32_t dtype)
+{
+    const sk_dtype_info *info = sk_dtype_find(dtype);
+    return info && info->block_elems == 1 ? (uint64_t)info->block_bytes : 1;
+}
+
+static void check_view(sk_checker *c, const char *field, const sk_view *v)
+{
+    uint64_t span;
+    uint64_t end;
+    uint64_t align;
+    if (c->rc != SK_OK) return;
+    if (!sk_dtype_find(v->dtype)) {
+        sk_break(c, field, "expected a known type, found type id %d", v->dtype);
+        return;
+    }
+    if (v->rank < 1 || v->rank > SK_VIEW_DIMS) {
+        sk_break(c, field, "expected rank 1 .. %d, found %d", SK_VIEW_DIMS, v->rank);
+        return;
+    }
+    if (!sk_view_span(v, &span) || !sk_add_u64(v->off, span, &end)) {
+        char shape[96];
+        sk_break(c, field,
+                 "expected positive dimensions, whole blocks and a span below 2^64, "
+                 "found %s %s",
+                 shape_text(shape, sizeof shape, v->rank, v->dim), sk_dtype_name(v->dtype));
+        return;
+    }
+    for (int32_t i = 0; i < v->rank; i++) {
+        if (v->dim[i] <= INT32_MAX) continue;
+        sk_break(c, field, "expected dimensions below 2^31, found %lld", (long long)v->dim[i]);
+        return;
+    }
+    check_strides(c, field, v);
+    align = elem_align(v->dtype);
+    if (v->off % align != 0) {
+        sk_break(c, field, "expected an offset that is a multiple of %llu, found %llu",
+                 (unsigned long long)align, (unsigned long long)v->off);
+        return;
+    }
+    for (int32_t i = 0; i < v->rank - 1; i++) {
+        if ((uint64_t)v->stride[i] % align == 0) continue;
+        sk_break(c, field, "expected strides that are multiples of %llu, found %lld",
+                 (unsigned long long)align, (long long)v->stride[i]);
+        return;
+    }
+}
+
+/* Do two views share a byte? Exact for spans that are apart and for slices of the same packed rows;
+ * otherwise intersecting spans count as overlap. */
+static bool overlap(const sk_view *a, const sk_view *b)
+{
+    uint64_t stride;
+    uint64_t shift;
+    if (a->buf != b->buf) return false;
+    if (a->off + inner_span(a, 0) <= b->off || b->off + inner_span(b, 0) <= a->off) return false;
+    if (a->rank < 2 || b->rank < 2 || a->stride[0] != b->stride[0]) return true;
+    stride = (uint64_t)a->stride[0];
+    shift = b->off >= a->off ? (b->off - a->off) % stride
+                             : (stride - (a->off - b->off) % stride) % stride;
+    return shift < inner_span(a, 1) || shift + inner_span(b, 1) > stride;
+}
+
+static void check_overlaps(sk_checker *c, const sk_op_desc *desc, const void *args)
+{
+    for (const sk_field *w = desc->fields; w->kind != SK_FIELD_END; w++) {
+        const sk_view *written = sk_field_view_const(args, w);
+        if (w->kind != SK_FIELD_VIEW || !(w->mode & SK_WRITE) || !sk_view_present(written))
+            continue;
+        for (const sk_field *f = desc->fields; f->kind != SK_FIELD_END; f++) {
+            const sk_view *other = sk_field_view_const(args, f);
+            if (f == w || f->kind != SK_FIELD_VIEW || !sk_view_present(other)) continue;
+            if (!overlap(written, other)) continue;
+            sk_break(c, w->name, "expected no overlap with %s, found both in buffer %d", f->name,
+                     written->buf);
+            return;
+        }
+    }
+}
+
+/* ---- ops that compute on rows ---------------------------------------------------------------- */
+
+static void want_count(sk_checker *c, const sk_view *count)
+{
+    sk_want(c, "count", count, SK_TYPES_I32, 1, 1, 0, 0, 0);
+}
+
+static void want_rows(sk_checker *c, const sk_view *rows, int64_t capacity)
+{
+    sk_want(c, "rows", rows, SK_TYPES_I32, 2, capacity, 3, 0, 0);
+}
+
+static void want_finite(sk_checker *c, const char *field, float x)
+{
+    if (!isfinite(x)) sk_break(c, field, "expected a finite number, found %g", (double)x);
+}
+
+static void check_gather_rows(const sk_gather_rows_args *a, sk_checker *c)
+{
+    sk_want(c, "table", &a->table, SK_TYPES_DECODABLE, 2, SK_ANY, SK_ANY, 0, 0);
+    sk_want(c, "ids", &a->ids, SK_TYPES_I32, 1, SK_ANY, 0, 0, 0);
+    want_count(c, &a->count);
+    sk_want(c, "out", &a->out, SK_TYPES_F32, 2, a->ids.dim[0], a->table.dim[1], 0, 0);
+    want_finite(c, "scale", a->scale);
+}
+
+static void check_rms_norm(const sk_rms_norm_args *a, sk_checker *c)
+{
+    const sk_view *x = &a->x;
+    int32_t rank = x->rank == 3 ? 3 : 2;
+    sk_want(c, "x", x, SK_TYPES_F32, rank, SK_ANY, SK_ANY, SK_ANY, 0);
+    if (c->rc != SK_OK) return;
+    sk_want(c, "gain", &a->gain, SK_TYPES_F32, 1, x->dim[rank - 1], 0, 0, 0);
+    want_count(c, &a->count);
+    sk_want(c, "out", &a->out, SK_TYPES_ACT, rank, x->dim[0], x->dim[1], x->dim[2], 0);
+    if (!isfinite(a->eps) || a->eps <= 0)
+        sk_break(c, "eps", "expected a finite number above 0, found %g", (double)a->eps);
+}
+
+static void check_linear(const sk_linear_args *a, sk_checker *c)
+{
+    int64_t capacity = a->x.dim[0];
+    char field[16];
+    sk_want(c, "x", &a->x, SK_TYPES_ACT, 2, SK_ANY, SK_ANY, 0, 0);
+    want_count(c, &a->count);
+    for (int32_t s = 0; s < SK_LINEAR_SEGS; s++) {
+        const sk_view *w = &a->w[s];
+        bool present = sk_view_present(w);
+        (void)snprintf(field, sizeof field, "w[%d]", s);
+        if (present && s > 0 && !sk_view_present(&a->w[s - 1]))
+            sk_break(c, field, "expected segments without a gap, found none before this one");
+        if (present) sk_want(c, field, w, SK_TYPES_DECODABLE, 2, SK_ANY, a->x.dim[1], 0, 0);
+        (void)snprintf(field, sizeof field, "y[%d]", s);
+        if (sk_view_present(&a->y[s]) != present)
+            sk_break(c, field, "expected %s, as w[%d] is %s", present ? "a view" : "no view", s,
+                     present ? "present" : "absent");
+        if (present) sk_want(c, field, &a->y[s], SK_TYPES_F32, 2, capacity, w->dim[0], 0, 0);
+        (void)snprintf(field, sizeof field, "bias[%d]", s);
+        if (!sk_view_present(&a->bias[s])) continue;
+        if (!present) sk_break(c, field, "expected no view, as w[%d] is absent", s);
+        sk_want(c, field, &a->bias[s], SK_TYPES_F32, 1, w->dim[0], 0, 0, 0);
+    }
+}
+
+static void check_rope(const sk_rope_args *a, sk_checker *c)
+{
+    const sk_view *x = &a->x;
+    sk_want(c, "x", x, SK_TYPES_F32, 3, SK_ANY, SK_ANY, SK_ANY, 0);
+    sk_want(c, "freq", &a->freq, SK_TYPES_F32, 1, SK_ANY, 0, 0, 0);
+    if (c->rc == SK_OK && 2 * a->freq.dim[0] > x->dim[2])
+        sk_break(c, "freq", "expected at most %lld frequencies for heads of %lld, found %lld",
+                 (long long)(x->dim[2] / 2), (long long)x->dim[2], (long long)a->freq.dim[0]);
+    want_rows(c, &a->rows, x->dim[0]);
+    want_count(c, &a->count);
+    sk_want(c, "out", &a->out, SK_TYPES_ACT, 3, x->dim[0], x->dim[1], x->dim[2], 0);
+    sk_want_i32(c, "neox", a->neox, 0, 1);
+}
+
+static void check_kv_append(const sk_kv_append_args *a, sk_checker *c)
+{
+    const sk_view *k = &a->k;
+    sk_want(c, "k", k, SK_TYPES_ACT, 3, SK_ANY, SK_ANY, SK_ANY, 0);
+    sk_want(c, "v", &a->v, SK_TYPES_ACT, 3, k->dim[0], k->dim[1], k->dim[2], 0);
+    want_rows(c, &a->rows, k->dim[0]);
+    want_count(c, &a->count);
+    sk_want(c, "k_cache", &a->k_cache, SK_TYPES_ACT, 4, SK_ANY, SK_ANY, k->dim[1], k->dim[2]);
+    sk_want(c, "v_cache", &a->v_cache, SK_TYPES_ACT, 4, a->k_cache.dim[0], a->k_cache.dim[1],
+            k->dim[1], k->dim[2]);
+    sk_want_type(c, "v_cache", &a->v_cache, "k_cache", &a->k_cache);
+    // A BF16 row in an F32 cache would be a rounding that mode f32 does not have.
+    if (k->dtype != SK_F32) sk_want_type(c, "k", k, "k_cache", &a->k_cache);
+    if (a->v.dtype != SK_F32) sk_want_type(c, "v", &a->v, "v_cache", &a->v_cache);
+}
+
+static void check_attend(const sk_attend_args *a, sk_checker *c)
+{
+    const sk_view *q = &a->q;
+    const sk_view *k = &a->k_cache;
+    sk_want(c, "q", q, SK_TYPES_ACT, 3, SK_ANY, SK_ANY, SK_ANY, 0);
+    sk_want(c, "k_cache", k, SK_TYPES_ACT, 4, SK_ANY, SK_ANY, SK_ANY, q->dim[2]);
+    sk_want_type(c, "k_cache", k, "q", q);
+    if (c->rc == SK_OK && q->dim[1] % k->dim[2] != 0)
+        sk_break(c, "k_cache", "expected heads that divide the %lld of q, found %lld",
+                 (long long)q->dim[1], (long long)k->dim[2]);
+    sk_want(c, "v_cache", &a->v_cache, SK_TYPES_ACT, 4, k->dim[0], k->dim[1], k->dim[2], k->dim[3]);
+    sk_want_type(c, "v_cache", &a->v_cache, "k_cache", k);
+    want_rows(c, &a->rows, q->dim[0]);
+    want_count(c, &a->count);
+    sk_want(c, "out", &a->out, SK_TYPES_ACT, 3, q->dim[0], q->dim[1], q->dim[2], 0);
+    sk_want_type(c, "out", &a->out, "q", q);
+    want_finite(c, "scale", a->scale);
+    sk_want_i32(c, "window", a->window, 0, INT32_MAX);
+    sk_want_i32(c, "split", a->split, 1, INT32_MAX);
+}
+
+static void check_add(const sk_add_args *a, sk_checker *c)
+{
+    sk_want(c, "x", &a->x, SK_TYPES_F32, 2, SK_ANY, SK_ANY, 0, 0);
+    want_count(c, &a->count);
+    sk_want(c, "y", &a->y, SK_TYPES_F32, 2, a->x.dim[0], a->x.dim[1], 0, 0);
+}
+
+static void check_copy_rows(const sk_copy_rows_args *a, sk_checker *c)
+{
+    sk_want(c, "x", &a->x, SK_TYPES_F32, 2, SK_ANY, SK_ANY, 0, 0);
+    want_count(c, &a->count);
+    sk_want(c, "out", &a->out, SK_TYPES_F32, 2, a->x.dim[0], a->x.dim[1], 0, 0);
+}
+
+static void check_silu_mul(const sk_silu_mul_args *a, sk_checker *c)
+{
+    sk_want(c, "gate", &a->gate, SK_TYPES_F32, 2, SK_ANY, SK_ANY, 0, 0);
+    sk_want(c, "up", &a->up, SK_TYPES_F32, 2, a->gate.dim[0], a->gate.dim[1], 0, 0);
+    want_count(c, &a->count);
+    sk_want(c, "out", &a->out, SK_TYPES_ACT, 2, a->gate.dim[0], a->gate.dim[1], 0, 0);
+}
+
+static void check_argmax(const sk_argmax_args *a, sk_checker *c)
+{
+    sk_want(c, "x", &a->x, SK_TYPES_F32, 2, SK_ANY, SK_ANY, 0, 0);
+    want_count(c, &a->count);
+    sk_want(c, "id", &a->id, SK_TYPES_I32, 1, a->x.dim[0], 0, 0, 0);
+}
+
+/* False: not one of these ops. */
+static bool check_rows_op(enum sk_op op, const void *args, sk_checker *c)
+{
+    switch (op) {
+    case SK_OP_gather_rows:
+        check_gather_rows(args, c);
+        return true;
+    case SK_OP_rms_norm:
+        check_rms_norm(args, c);
+        return true;
+    case SK_OP_linear:
+        check_linear(args, c);
+        return true;
+    case SK_OP_rope:
+        check_rope(args, c);
+        return true;
+    case SK_OP_kv_append:
+        check_kv_append(args, c);
+        return true;
+    case SK_OP_attend:
+        check_attend(args, c);
+        return true;
+    case SK_OP_add:
+        check_add(args, c);
+        return true;
+    case SK_OP_copy_rows:
+        check_copy_rows(args, c);
+        return true;
+    case SK_OP_silu_mul:
+        check_silu_mul(args, c);
+        return true;
+    case SK_OP_argmax:
+        check_argmax(args, c);
+        return true;
+    default:
+        return false;
+    }
+}
+
+sk_code sk_op_check(enum sk_op op, const void *args, sk_status *st)
+{
+    sk_checker c = {.st = st, .rc = SK_OK};
+    const sk_op_desc *desc;
+    if ((int)op < 0 || op >= SK_OP_COUNT)
+        return SK_FAIL(st, SK_INVALID, "op: expected a number below %d, found %d", SK_OP_COUNT,
+                       (int)op);
+    desc = &sk_ops[op];
+    c.op = desc->name;
+    for (const sk_field *f = desc->fields; f->kind != SK_FIELD_END; f++) {
+        const sk_view *v = sk_field_view_const(args, f);
+        if (f->kind != SK_FIELD_VIEW) continue;
+        if (sk_view_present(v))
+            check_view(&c, f->name, v);
+        else if (!(f->mode & SK_OPTIONAL))
+            sk_break(&c, f->name, "expected a view, found none");
+    }
+    if (c.rc == SK_OK && !check_rows_op(op, args, &c)) sk_check_round_op(op, args, &c);
+    if (c.rc == SK_OK) check_overlaps(&c, desc, args);
+    return c.rc;
+}

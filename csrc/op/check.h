@@ -1,0 +1,45 @@
+/* What the contract checks of the op families share. Private to op/.
+ *
+ * A checker carries the first failure of one op. Every helper does nothing once there is one, so a
+ * family writes its expectations straight down. */
+#ifndef SK_OP_CHECK_H
+#define SK_OP_CHECK_H
+
+#include "op/op.h"
+
+/* Sets of accepted types. ACT is the activation type of the plan: BF16, or F32. */
+typedef enum sk_types {
+    SK_TYPES_F32,
+    SK_TYPES_I32,
+    SK_TYPES_I64,
+    SK_TYPES_U8,
+    SK_TYPES_ACT,
+    SK_TYPES_DECODABLE
+} sk_types;
+
+typedef struct sk_checker {
+    const char *op;
+    sk_status *st;
+    sk_code rc;
+} sk_checker;
+
+#define SK_ANY (-1) // a dimension that may have any size
+
+/* The view has a type out of `types` and exactly these dimensions; unused ones are 0. */
+void sk_want(sk_checker *c, const char *field, const sk_view *v, sk_types types, int32_t rank,
+             int64_t d0, int64_t d1, int64_t d2, int64_t d3);
+/* Two views of one type: "attend: v_cache: expected BF16 as q, found F32". */
+void sk_want_type(sk_checker *c, const char *field, const sk_view *v, const char *as,
+                  const sk_view *other);
+/* Rows of a control structure: U8 [rows, bytes] (or [bytes] when rows is 0), aligned for it. */
+void sk_want_structs(sk_checker *c, const char *field, const sk_view *v, int64_t rows, size_t bytes,
+                     size_t align);
+void sk_want_i32(sk_checker *c, const char *field, int32_t x, int32_t lowest, int32_t highest);
+
+/* Breaks a rule that is none of the above; `fmt` says what was expected and found. */
+void sk_break(sk_checker *c, const char *field, const char *fmt, ...) SK_PRINTF(3, 4);
+
+/* Ops that run the round: control, commit, drafts, rows, accept, publish (check_round.c). */
+void sk_check_round_op(enum sk_op op, const void *args, sk_checker *c);
+
+#endif

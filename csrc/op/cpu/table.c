@@ -1,0 +1,26 @@
+/* The definition as a table, and the scratch that steps want. */
+#include "op/cpu/def.h"
+
+const sk_cpu_fn sk_cpu_ops[SK_OP_COUNT] = {
+#define SK_OP(name, fields) [SK_OP_##name] = sk_cpu_##name,
+#define IN(op, f)
+#define OUT(op, f)
+#define INOUT(op, f)
+#define OPT(op, f)
+#define OPTOUT(op, f)
+#define I32(op, f)
+#define F32(op, f)
+#include "op/ops.def"
+};
+
+uint64_t sk_cpu_work_bytes(enum sk_op op, const void *args, int32_t n_threads)
+{
+    switch (op) {
+    case SK_OP_attend:
+        return sk_attend_scratch_bytes(args) * (uint64_t)n_threads;
+    case SK_OP_linear:
+        return sk_cpu_fast_linear_bytes(args, n_threads);
+    default:
+        return 0;
+    }
+}
