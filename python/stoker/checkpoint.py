@@ -1,0 +1,266 @@
+"""Checkpoints as Python sees them: a mapping of tensors, and metadata.
+
+Opening maps the file and checks its whole directory; no tensor is read until it is asked for.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Types whose elements NumPy can show as they lie in the file. BF16 has no NumPy type: its bits.
+_NUMPY_TYPES = {
+    "F32": "<f4",
+    "F16": "<f2",
+    "F64": "<f8",
+    "BF16": "<u2",
+    "I8": "i1",
+    "I16": "<i2",
+    "I32": "<i4",
+    "I64": "<i8",
+}
+
+
+def printable(text: str) -> str:
+    """`text` with everything that a terminal could obey or not show written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def format_bytes(n: float) -> str:
+    """`2.5 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024:
+            return f"{n:.0f} B" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} TiB"
+
+
+def format_count(n: float) -> str:
+    """`134.5 M`."""
+    for unit in ("", " K", " M", " B"):
+        if n < 1000:
+            return f"{n:.0f}" if not unit else f"{n:.1f}{unit}"
+        n /= 1000
+    return f"{n:.1f} T"
+
+
+class Tensor:
+    """One tensor of a checkpoint. Holds the checkpoint, not the data."""
+
+    __slots__ = ("_checkpoint", "_index", "name", "type", "shape", "nbytes", "offset")
+
+    name: str
+    """Name in the file."""
+    type: str
+    """Storage type: "F32", "Q4_K", ..."""
+    shape: tuple[int, ...]
+    """Outermost dimension first, so a matrix is (outputs, inputs)."""
+    nbytes: int
+    """Bytes in the file."""
+    offset: int
+    """Position of the first byte in the file."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        index: int,
+        row: tuple[str, str, tuple[int, ...], int, int],
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._index = index
+        self.name, self.type, self.shape, self.nbytes, self.offset = row
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The stored bytes as a read-only array, without a copy.
+
+        F32, F16, F64 and the integer types come as that NumPy type with the tensor's shape. BF16
+        comes as uint16 bit patterns. Block types come as uint8 with the last dimension replaced
+        by the bytes of a row; `dequantize` gives their values. The array keeps the file mapped,
+        also past `Checkpoint.close`.
+        """
+        raw = self._checkpoint._native.raw(self._index)
+        dtype = _NUMPY_TYPES.get(self.type)
+        if dtype is not None:
+            return raw.view(dtype).reshape(self.shape)
+        rows = self.shape[:-1]
+        return raw.reshape(*rows, self.nbytes // math.prod(rows))
+
+    def dequantize(self) -> np.ndarray[Any, Any]:
+        """The values as a new float32 array of the tensor's shape.
+
+        Raises UnsupportedError for a type that cannot be decoded yet.
+        """
+        return self._checkpoint._native.dequantize(self._index).reshape(self.shape)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        bits = 8 * self.nbytes / self.size
+        return [
+            ("name", printable(self.name)),
+            ("type", self.type),
+            ("shape", str(list(self.shape))),
+            ("size", f"{format_bytes(self.nbytes)}, {bits:.4g} bits per element"),
+            ("offset", f"{self.offset}"),
+        ]
+
+    def __repr__(self) -> str:
+        facts = dict(self._facts())
+        return f"<Tensor {facts['name']}: {facts['type']} {facts['shape']}, {facts['size']}>"
+
+    def _repr_html_(self) -> str:
+        return _html_table(self._facts())
+
+
+class Checkpoint(Mapping[str, Tensor]):
+    """An open checkpoint: `checkpoint["output.weight"]` is a Tensor, `.metadata` a dict.
+
+    Made by `stoker.open`. A context manager; `close` may also be left to the garbage collector.
+    """
+
+    def __init__(self, path: str | bytes | os.PathLike[Any], *, strict: bool = False) -> None:
+        self._native = _native.Checkpoint(path, strict)
+        self._metadata: dict[str, Any] | None = None
+        self._tensors: dict[str, Tensor] = {
+            row[0]: Tensor(self, index, row) for index, row in enumerate(self._native.tensors())
+        }
+        self.path: str = self._native.path
+        self.file_bytes: int = self._native.file_bytes
+        self.version: int = self._native.version
+        self.alignment: int = self._native.alignment
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """All keys of the file. Read when first asked for, then kept.
+
+        Arrays of numbers are NumPy arrays, arrays of strings are lists. Bytes that are not UTF-8
+        are kept as lone surrogates ("surrogateescape").
+        """
+        if self._metadata is None:
+            self._metadata = self._native.metadata()
+        return self._metadata
+
+    @property
+    def architecture(self) -> str | None:
+        """`general.architecture`, or None when the file does not say."""
+        name = self.metadata.get("general.architecture")
+        return name if isinstance(name, str) else None
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._native.closed
+
+    @property
+    def parameters(self) -> int:
+        """Number of elements in all tensors."""
+        return sum(t.size for t in self._tensors.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(t.nbytes for t in self._tensors.values())
+
+    def close(self) -> None:
+        """Ends the use of the file. Arrays from `Tensor.numpy` stay valid: the file is unmapped
+        when the last of them is gone."""
+        self._native.close()
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __getitem__(self, name: str) -> Tensor:
+        try:
+            return self._tensors[name]
+        except KeyError:
+            raise KeyError(f"{self.path}: no tensor {name!r}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    # Two mappings of equal contents are not one file: compare and hash by identity.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def _type_mix(self) -> str:
+        sizes: dict[str, int] = {}
+        for t in self._tensors.values():
+            sizes[t.type] = sizes.get(t.type, 0) + t.nbytes
+        total = sum(sizes.values())
+        ordered = sorted(sizes.items(), key=lambda item: -item[1])
+        return " ".join(f"{name} {100 * n / total:.0f}%" for name, n in ordered)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        n = self.parameters
+        facts = [
+            ("file", printable(self.path)),
+            ("architecture", printable(self.architecture or "unknown")),
+            ("tensors", f"{len(self)}"),
+            ("parameters", format_count(n)),
+            ("size", format_bytes(self.nbytes)),
+        ]
+        if n:
+            facts.append(("bits per weight", f"{8 * self.nbytes / n:.3g}"))
+            facts.append(("types", self._type_mix()))
+        return facts
+
+    def __repr__(self) -> str:
+        name = printable(os.path.basename(self.path))
+        if self.closed:
+            return f"<Checkpoint {name}: closed>"
+        facts = dict(self._facts())
+        line = (
+            f"<Checkpoint {name}: {facts['architecture']}, {facts['tensors']} tensors, "
+            f"{facts['parameters']} parameters, {facts['size']}"
+        )
+        if "types" in facts:
+            line += f", {facts['bits per weight']} bits per weight ({facts['types']})"
+        return line + ">"
+
+    def _repr_html_(self) -> str:
+        if self.closed:
+            return _html_table([("file", printable(self.path)), ("state", "closed")])
+        return _html_table(self._facts())
+
+
+def _html_table(facts: list[tuple[str, str]]) -> str:
+    rows = "".join(
+        f'<tr><th style="text-align:left">{html.escape(k)}</th><td>{html.escape(v)}</td></tr>'
+        for k, v in facts
+    )
+    return f"<table>{rows}</table>"
+
+
+def open(path: str | bytes | os.PathLike[Any], *, strict: bool = False) -> Checkpoint:  # noqa: A001
+    """Maps a GGUF file and checks its whole directory.
+
+    `strict` also refuses gaps between tensors, tensors out of order, padding that is not zero and
+    data behind the last tensor. Raises FormatError, UnsupportedError or ReadError, whose text
+    names the file, the key or tensor, what was expected and what was found, and whose `check`
+    names the rule.
+    """
+    return Checkpoint(os.path.expanduser(path), strict=strict)
