@@ -383,7 +383,7 @@ def test_33_string_arrays_stay_in_the_file(files: Files) -> None:
 
 def test_refusals_leak_nothing(files: Files) -> None:
     def count() -> tuple[int, int]:
-        maps = Path("/proc/self/maps").read_text().count("hostile.gguf")
+        maps = Path("/proc/self/maps").read_bytes().count(b"hostile.gguf")
         return len(os.listdir("/proc/self/fd")), maps
 
     before = count()
