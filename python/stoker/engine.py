@@ -1,0 +1,542 @@
+"""The engine: a checkpoint bound to a drafter and to memory, and the loop that runs requests.
+
+All arithmetic, drafting, acceptance and stopping by ids or lengths happen natively, a round a call.
+What stays here is what needs text: encoding, decoding, stop strings, and which request sits in which
+slot."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from .checkpoint import Checkpoint
+from .checkpoint import open as open_checkpoint
+from .drafter import KINDS, Drafter
+from .errors import InvalidArgumentError, StateError, UnsupportedError
+from .results import Event, Memory, PlanView, Result, Round, Stats, log_softmax_at
+from .tokenizer import TextStream, Tokenizer
+
+MAX_STOP_IDS = 32  # SK_STOP_MAX
+ALL = -1  # SK_LICENCE_ALL
+FINISH = {1: "stop", 2: "length", 3: "stop"}
+
+Ids = Sequence[int] | np.ndarray[Any, Any]
+Prompt = str | Ids | Sequence[Mapping[str, Any]]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class _Request:
+    """One request from start to finish."""
+
+    index: int
+    ids: np.ndarray[Any, Any]
+    stream: TextStream | None
+    slot: int = -1
+    prefill_s: float = 0.0
+    out: list[int] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    logits: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    finish_reason: str | None = None
+    stats: Stats | None = None
+
+
+@dataclass(frozen=True)
+class _Limits:
+    max_tokens: int
+    stop_ids: np.ndarray[Any, Any]
+    logits: bool
+
+
+class Engine:
+    """A model ready to run.
+
+    Args:
+        model: path of a checkpoint, or a `Checkpoint`.
+        drafter: "none", "ngram:K", "planted:K" or a `Drafter`; K proposals a round.
+        device: "cpu", "cuda:N", or "auto" (the best device that this build can run plans on).
+        slots: concurrent requests, 1 .. 64.
+        context: positions a slot can hold; at most what the model was made for.
+        numerics: "bf16" (matrix inputs and caches rounded to BF16) or "f32" (CPU only).
+        mode: "graph" or "eager": how a GPU runs a round. The CPU runs steps; results say so.
+        seed: recorded; greedy decoding draws nothing.
+        prefill_chunk: rows of a prefill pass; chunk borders are its multiples.
+        threads: CPU threads, by default one for each core this process may use.
+        kernels: "fast", or "definition" for the readable reference with the same bits.
+        tokenizer: instead of the checkpoint's own; a model without one still runs on ids.
+        poison: fill scratch and dead transients with NaN (diagnosis).
+        progress: called with (stage, done, total) while loading and prefilling.
+
+    Raises:
+        Error: subclasses, at once and with the reason; nothing is left behind.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | Checkpoint,
+        drafter: str | Drafter = "none",
+        device: str = "auto",
+        slots: int = 1,
+        context: int = 4096,
+        numerics: str = "bf16",
+        mode: str = "graph",
+        seed: int = 0,
+        *,
+        prefill_chunk: int = 64,
+        threads: int | None = None,
+        kernels: str = "fast",
+        tokenizer: Tokenizer | None = None,
+        poison: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self._progress = progress or (lambda stage, done, total: None)
+        self.drafter = Drafter.parse(drafter)
+        self.device = _pick_device(device)
+        _one_of("numerics", numerics, ("bf16", "f32"))
+        _one_of("mode", mode, ("graph", "eager"))
+        _one_of("kernels", kernels, ("fast", "definition"))
+        threads = len(os.sched_getaffinity(0)) if threads is None else threads
+        for name, value in (("slots", slots), ("context", context), ("threads", threads),
+                            ("prefill_chunk", prefill_chunk), ("seed", seed)):  # fmt: skip
+            _int32(name, value)
+        self._progress("open", 0, 1)
+        self._owns = not isinstance(model, Checkpoint)
+        self.checkpoint = open_checkpoint(model) if not isinstance(model, Checkpoint) else model
+        try:
+            trained = self.checkpoint.metadata.get(f"{self.checkpoint.architecture}.context_length")
+            if isinstance(trained, int) and 0 < trained < context:
+                context = trained
+            self._progress("tokenizer", 0, 1)
+            self.tokenizer = tokenizer if tokenizer is not None else self._own_tokenizer()
+            self._progress("plan", 0, 1)
+            d = self.drafter
+            self._session: Any = _native.Session(
+                self.checkpoint._native,
+                (slots, context, prefill_chunk, threads, numerics == "f32", kernels == "definition",
+                 bool(poison), KINDS[d.kind], d.proposals, d.n_max, d.n_min),
+            )  # fmt: skip
+        except BaseException:
+            if self._owns:
+                self.checkpoint.close()
+            raise
+        self.config: dict[str, Any] = self._session.config()
+        self.options: dict[str, Any] = {
+            "drafter": str(d), "device": self.device, "executed": "cpu steps", "mode": mode,
+            "numerics": numerics, "slots": slots, "context": context, "seed": seed,
+            "prefill_chunk": prefill_chunk, "threads": threads, "kernels": self.config["kernels"],
+        }  # fmt: skip
+        if poison:
+            self.options["poison"] = True
+        self._totals: dict[str, Any] | None = None
+        self._progress("plan", 1, 1)
+
+    def _own_tokenizer(self) -> Tokenizer | None:
+        metadata = self.checkpoint.metadata
+        if metadata.get("tokenizer.ggml.model") in (None, "none", "no_vocab"):
+            return None
+        return Tokenizer.from_metadata(metadata, source=self.checkpoint.path)
+
+    # Requests.
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        max_tokens: int = 64,
+        temperature: float = 0.0,
+        *,
+        stop: str | Iterable[str] = (),
+        stop_ids: Ids = (),
+        ignore_eos: bool = False,
+        logprobs: bool = False,
+        logits: bool = False,
+    ) -> Any:
+        """Continue a prompt (or each of several) and return the finished result(s).
+
+        Args:
+            prompt: text, token ids, chat messages ({"role", "content"}), or a list of these.
+            max_tokens: at most this many new tokens.
+            temperature: 0.0, greedy.
+            stop: strings that end a request; the text is cut before them.
+            stop_ids: token ids that end a request, beside the tokenizer's end-of-generation ids.
+            ignore_eos: the tokenizer's end-of-generation ids do not end a request.
+            logprobs, logits: keep the log-probability, or the whole logits row, of each token.
+
+        Returns:
+            Result, or a list of them in the order of the prompts.
+        """
+        prompts, single = self._prompts(prompt)
+        limits = self._limits(max_tokens, temperature, stop_ids, ignore_eos, logits or logprobs)
+        requests = self._requests(prompts, stop)
+        for _ in self._run(requests, limits):
+            pass
+        results = [self._result(r, logprobs, logits) for r in requests]
+        return results[0] if single else results
+
+    def stream(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        max_tokens: int = 64,
+        temperature: float = 0.0,
+        *,
+        stop: str | Iterable[str] = (),
+        stop_ids: Ids = (),
+        ignore_eos: bool = False,
+    ) -> Iterator[Event]:
+        """As `generate`, one event for each request and round. Closing the iterator cancels what is
+        still running. `engine.last` holds the statistics of the request that finished last."""
+        prompts, _ = self._prompts(prompt)
+        limits = self._limits(max_tokens, temperature, stop_ids, ignore_eos, False)
+        return self._run(self._requests(prompts, stop), limits)
+
+    last: Stats | None = None
+
+    def _run(self, requests: list[_Request], limits: _Limits) -> Iterator[Event]:
+        waiting = deque(requests)
+        free = deque(range(self.options["slots"]))
+        running: dict[int, _Request] = {}
+        try:
+            while waiting or running:
+                while waiting and free:
+                    request = waiting.popleft()
+                    request.slot = free.popleft()
+                    running[request.slot] = request
+                    self._start(request, limits)
+                begin = time.perf_counter()
+                done = self._session.round(None)
+                wall_s = time.perf_counter() - begin
+                for slot, request in list(running.items()):
+                    event = self._take(request, done[slot], wall_s, limits)
+                    if event.finish_reason:
+                        del running[slot]
+                        free.append(slot)
+                    yield event
+        finally:
+            for slot in running:  # an error, Ctrl-C, or a closed iterator
+                if not self.closed:
+                    self._session.reset(slot)
+
+    def _start(self, request: _Request, limits: _Limits) -> None:
+        begin = time.perf_counter()
+        n = len(request.ids)
+        self._session.start(request.slot, request.ids, (limits.max_tokens, limits.stop_ids), False)
+        left = self._session.prefill(request.slot, 0)
+        while left:
+            self._progress("prefill", n - 1 - left, n - 1)
+            left = self._session.prefill(request.slot, 1)
+        if n > 1:
+            self._progress("prefill", n - 1, n - 1)
+        request.prefill_s = time.perf_counter() - begin
+
+    def _take(self, r: _Request, done: Any, wall_s: float, limits: _Limits) -> Event:
+        """What a completion record means for its request; settles the request when it ends."""
+        rows, first, position, tokens, drafted, accepted, finish = done
+        kept = len(tokens)
+        text = ""
+        if r.stream is not None:
+            # Only the host sees text: it licenses the tokens up to the one that completes a stop.
+            chunk = r.stream.push(tokens)
+            text = chunk.text
+            if chunk.stop is not None:
+                kept, finish = chunk.taken, 3
+            elif finish:
+                text += r.stream.flush().text
+        if limits.logits:
+            r.logits.append(self._session.logits(first, kept))
+        event_round = Round(len(r.rounds), rows, position, drafted, accepted, kept, wall_s)
+        r.rounds.append(event_round)
+        r.out += tokens[:kept]
+        r.text.append(text)
+        if finish:
+            self._session.finish(r.slot, kept)
+            r.finish_reason = FINISH[finish]
+            r.stats = self._stats(r)
+        return Event(r.index, text, tokens[:kept], event_round, r.finish_reason)
+
+    def _stats(self, r: _Request) -> Stats:
+        counters = self._session.counters(r.slot)
+        self._totals = _add(self._totals, counters)
+        stats = Stats(counters, len(r.ids), r.prefill_s, [x.wall_s for x in r.rounds], self.options)
+        self.last = stats
+        return stats
+
+    def _result(self, r: _Request, logprobs: bool, logits: bool) -> Result:
+        if r.stats is None or r.finish_reason is None:
+            raise StateError(f"request {r.index}: expected it to be finished")
+        rows = np.concatenate(r.logits) if r.logits else None
+        return Result(
+            text="".join(r.text), ids=r.out, finish_reason=r.finish_reason, stats=r.stats,
+            prompt_ids=r.ids.tolist(), rounds=r.rounds,
+            logprobs=log_softmax_at(rows, r.out) if logprobs and rows is not None else None,
+            logits=rows if logits else None,
+        )  # fmt: skip
+
+    # What a request is made of.
+
+    def _prompts(self, prompt: Any) -> tuple[list[np.ndarray[Any, Any]], bool]:
+        if isinstance(prompt, (str, np.ndarray)) or _is_ids(prompt) or _is_chat(prompt):
+            return [self.encode(prompt)], True
+        if isinstance(prompt, Sequence) and prompt:
+            return [self.encode(p) for p in prompt], False
+        raise InvalidArgumentError(
+            f"prompt: expected text, ids, messages or a list of these, found {type(prompt).__name__}"
+        )
+
+    def encode(self, prompt: Any) -> np.ndarray[Any, Any]:
+        """Token ids int32 [T] of text, ids or chat messages."""
+        if isinstance(prompt, str):
+            ids = self._need_tokenizer().encode(prompt)
+            if not ids:
+                raise InvalidArgumentError("prompt: expected at least one token, found none")
+            return np.asarray(ids, np.int32)
+        if _is_chat(prompt):
+            from .chat import encode_chat
+
+            return np.asarray(encode_chat(self._need_tokenizer(), prompt), np.int32)
+        return _as_ids("prompt", prompt)
+
+    def _need_tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise StateError(f"{self.checkpoint.path}: expected a tokenizer in the file, found none")
+        return self.tokenizer
+
+    def _limits(
+        self, max_tokens: int, temperature: float, stop_ids: Ids, ignore_eos: bool, logits: bool
+    ) -> _Limits:
+        if temperature != 0.0:
+            raise UnsupportedError(
+                f"temperature: expected 0.0 (greedy), found {temperature!r}; sampling is not "
+                "implemented"
+            )
+        _int32("max_tokens", max_tokens)
+        stops = set(_as_ids("stop_ids", stop_ids, empty=True).tolist())
+        if self.tokenizer is not None and not ignore_eos:
+            stops |= set(self.tokenizer.eog_ids)
+        if len(stops) > MAX_STOP_IDS:
+            raise InvalidArgumentError(
+                f"stop_ids: expected at most {MAX_STOP_IDS}, end-of-generation ids included, "
+                f"found {len(stops)}"
+            )
+        return _Limits(max_tokens, np.asarray(sorted(stops), np.int32), logits)
+
+    def _requests(self, prompts: list[Any], stop: str | Iterable[str]) -> list[_Request]:
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if stops:
+            self._need_tokenizer()
+        room = self.options["context"]
+        for ids in prompts:
+            if len(ids) > room:
+                raise InvalidArgumentError(
+                    f"prompt: expected at most {room} tokens, the engine's context, found {len(ids)}"
+                )
+        t = self.tokenizer
+        return [
+            _Request(i, ids, TextStream(t, stops) if t is not None else None)
+            for i, ids in enumerate(prompts)
+        ]
+
+    # Scoring and drafting.
+
+    def evaluate(
+        self,
+        ids: Ids | str,
+        outputs: Sequence[str] = ("logits",),
+        *,
+        chunk: int | None = None,
+        path: str = "decode",
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Teacher-forced pass over ids: what the model computes at every position.
+
+        Args:
+            ids: token ids [T] or text, T at most the context.
+            outputs: "logits" (float32 [T, vocab]) and "layerN" (float32 [T, dim], the residual stream
+                after layer N, from 0).
+            chunk: tokens a native call, at most 16; matters for speed alone.
+            path: "decode". ("prefill" would be the GPU's wide products; the CPU has one path.)
+
+        Needs an idle slot 0.
+        """
+        tokens = self.encode(ids)
+        n, n_layer = len(tokens), self.config["n_layer"]
+        _one_of("path", path, ("decode",))
+        if n > self.options["context"]:
+            raise InvalidArgumentError(
+                f"ids: expected at most {self.options['context']} tokens, found {n}"
+            )
+        layers = {}
+        for name in outputs:
+            tail = name.removeprefix("layer")
+            if tail != name and tail.isdecimal() and int(tail) < n_layer:
+                layers[int(tail)] = np.empty((n, self.config["dim"]), np.float32)
+            elif name != "logits":
+                raise InvalidArgumentError(
+                    f"outputs: expected logits or layer0 .. layer{n_layer - 1}, found {name!r}"
+                )
+        want = "logits" in outputs
+        logits = np.empty((n, self.config["vocab"]), np.float32) if want else None
+        flags = bytes(i in layers for i in range(n_layer))
+        most = self._session.score_begin(0, want, flags)
+        try:
+            step = most if chunk is None else chunk
+            if not 1 <= step <= most:
+                raise InvalidArgumentError(f"chunk: expected 1 .. {most}, found {chunk}")
+            for at in range(0, n, step):
+                piece = slice(at, min(at + step, n))
+                self._session.score_step(
+                    tokens[piece], None if logits is None else logits[piece],
+                    {i: a[piece] for i, a in layers.items()},
+                )  # fmt: skip
+        finally:
+            self._session.score_end()
+        out = {f"layer{i}": a for i, a in layers.items()}
+        if logits is not None:
+            out["logits"] = logits
+        return {name: out[name] for name in outputs}
+
+    def draft(self, ids: Ids | str, n: int | None = None) -> list[int]:
+        """What the drafter proposes after ids, greedily: at most n tokens (default: its K), perhaps
+        none. Needs an idle slot 0."""
+        most = self.drafter.proposals
+        n = most if n is None else n
+        if not isinstance(n, int) or not 0 <= n <= most:
+            raise InvalidArgumentError(f"n: expected 0 .. {most} for {self.drafter}, found {n!r}")
+        return self._session.draft(0, self.encode(ids), n)
+
+    def plant(self, table: Ids, accept: Ids = (MAX_STOP_IDS,), slot: int = 0) -> None:
+        """What the planted drafter proposes in a slot.
+
+        table: token ids by absolute position from 0; a negative entry proposes nothing there.
+        accept: how many of a round's proposals are left right, in turn from round to round; its
+            length divides 840.
+        """
+        self._session.plant(
+            slot, _as_ids("table", table, empty=True), _as_ids("accept", accept, empty=True)
+        )
+
+    # Looking.
+
+    @property
+    def plan(self) -> PlanView:
+        """The plan of a round."""
+        return self.plans["round"]
+
+    @property
+    def plans(self) -> dict[str, PlanView]:
+        return {name: PlanView(name, *rest) for name, rest in self._session.plans().items()}
+
+    @property
+    def memory(self) -> Memory:
+        """Bytes by owner. Weights that are used in place in the mapped file are listed apart."""
+        return Memory(self._session.memory())
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """Counters of all requests that this engine finished, added up."""
+        return dict(self._totals) if self._totals else _add(None, self._session.counters(0), zero=True)
+
+    @property
+    def closed(self) -> bool:
+        return isinstance(self._session, _Closed)
+
+    def close(self) -> None:
+        """Free everything. Idempotent; later use raises StateError."""
+        if self.closed:
+            return
+        self._session.close()
+        self._session = _Closed()
+        if self._owns:
+            self.checkpoint.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        o, name = self.options, os.path.basename(self.checkpoint.path)
+        return (
+            f"<Engine {name} ({self.config['architecture']}), drafter {o['drafter']}, {o['device']}, "
+            f"{o['numerics']}, {o['slots']} x {o['context']} positions>"
+        )
+
+
+class _Closed:
+    """Stands in for the session of a closed engine."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise StateError("engine is closed")
+
+
+def _pick_device(device: str) -> str:
+    if device in ("auto", "cpu"):
+        return "cpu"
+    kind, _, number = str(device).partition(":")
+    if kind != "cuda" or not (number == "" or (number.isascii() and number.isdigit())):
+        raise InvalidArgumentError(f"device: expected auto, cpu or cuda:N, found {device!r}")
+    _native.device_need(int(number or 0))
+    raise UnsupportedError(f"device {device}: running plans on CUDA is not implemented yet; use cpu")
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidArgumentError(f"{name}: expected {' or '.join(allowed)}, found {value!r}")
+
+
+def _int32(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InvalidArgumentError(f"{name}: expected an integer, found {value!r}")
+    if not -(2**31) <= value < 2**31:
+        raise InvalidArgumentError(f"{name}: expected a 32-bit integer, found {value}")
+
+
+def _is_ids(prompt: object) -> bool:
+    return (
+        isinstance(prompt, Sequence)
+        and not isinstance(prompt, (str, bytes))
+        and len(prompt) > 0
+        and all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in prompt)
+    )
+
+
+def _is_chat(prompt: object) -> bool:
+    return (
+        isinstance(prompt, Sequence)
+        and len(prompt) > 0
+        and all(isinstance(x, Mapping) for x in prompt)
+    )
+
+
+def _as_ids(name: str, ids: Any, *, empty: bool = False) -> np.ndarray[Any, Any]:
+    """int32 [n] from any integers; what does not fit is refused, never wrapped."""
+    try:
+        a = np.asarray(ids)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(f"{name}: expected token ids, found {error}") from None
+    if a.size == 0 and empty:
+        return np.empty(0, np.int32)
+    if a.ndim != 1 or a.size == 0 or a.dtype.kind not in "iu":
+        raise InvalidArgumentError(
+            f"{name}: expected a one-dimensional array of token ids, found shape {a.shape} of {a.dtype}"
+        )
+    if a.min() < -(2**31) or a.max() >= 2**31:
+        raise InvalidArgumentError(f"{name}: expected 32-bit ids, found {a.min()} .. {a.max()}")
+    return np.ascontiguousarray(a, np.int32)
+
+
+def _add(total: dict[str, Any] | None, more: dict[str, Any], zero: bool = False) -> dict[str, Any]:
+    out = {}
+    for name, value in more.items():
+        if isinstance(value, list):
+            old = total[name] if total else [0] * len(value)
+            out[name] = [a + (0 if zero else b) for a, b in zip(old, value, strict=True)]
+        else:
+            out[name] = (total[name] if total else 0) + (0 if zero else value)
+    return out
