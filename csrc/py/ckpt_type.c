@@ -69,12 +69,15 @@ sk_ckpt *sk_checkpoint_borrow(sk_module_state *ms, PyObject *object, sk_status *
 
 static PyObject *checkpoint_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"path", "strict", NULL};
+    static char path_name[] = "path";
+    static char strict_name[] = "strict";
+    static char *names[] = {path_name, strict_name, NULL};
     sk_status st = SK_STATUS_INIT;
     PyObject *path = NULL;
     checkpoint *self;
     sk_ckpt *ck = NULL;
     const char *c_path;
+    PyThreadState *saved;
     int strict = 0;
     sk_code rc;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|p:Checkpoint", names, PyUnicode_FSConverter,
@@ -88,9 +91,10 @@ static PyObject *checkpoint_new(PyTypeObject *type, PyObject *args, PyObject *kw
     self->path = path; // from here on released by dealloc
     self->closed = true;
     c_path = PyBytes_AsString(path);
-    Py_BEGIN_ALLOW_THREADS rc = sk_ckpt_open(&ck, c_path, strict != 0, &st);
-    Py_END_ALLOW_THREADS if (rc != SK_OK)
-    {
+    saved = PyEval_SaveThread();
+    rc = sk_ckpt_open(&ck, c_path, strict != 0, &st);
+    PyEval_RestoreThread(saved);
+    if (rc != SK_OK) {
         Py_DECREF(self);
         return sk_raise(sk_state_of_type(type), &st);
     }
@@ -344,9 +348,9 @@ static PyObject *checkpoint_dequantize(PyObject *self, PyObject *index)
     }
     if (array) {
         float *out = PyArray_DATA((PyArrayObject *)array);
-        Py_BEGIN_ALLOW_THREADS sk_quant_row(t->type, t->data, t->n_elems,
-                                            out); // blocks do not cross rows: one long row
-        Py_END_ALLOW_THREADS
+        PyThreadState *saved = PyEval_SaveThread();
+        sk_quant_row(t->type, t->data, t->n_elems, out); // blocks do not cross rows: one long row
+        PyEval_RestoreThread(saved);
     }
     Py_DECREF(owner);
     return array;
@@ -421,15 +425,15 @@ static PyMethodDef methods[] = {
      "close($self, /)\n--\n\nEnd of use. The file is unmapped when the last array over it dies."},
     {NULL, NULL, 0, NULL}};
 
-// ISO C has no cast from a function to an object pointer; POSIX has.
-#define SLOT(function) ((void *)(uintptr_t)(function))
+// Slots are plain pointers: neither functions nor constant text convert to them by themselves.
+#define SLOT(what) ((void *)(uintptr_t)(what))
 
 static PyType_Slot slots[] = {
     {Py_tp_new, SLOT(checkpoint_new)},
     {Py_tp_dealloc, SLOT(checkpoint_dealloc)},
     {Py_tp_methods, methods},
     {Py_tp_getset, attributes},
-    {Py_tp_doc, "Checkpoint(path, strict=False)\n--\n\nA GGUF file, mapped and checked."},
+    {Py_tp_doc, SLOT("Checkpoint(path, strict=False)\n--\n\nA GGUF file, mapped and checked.")},
     {0, NULL}};
 
 PyType_Spec sk_checkpoint_spec = {.name = "stoker._native.Checkpoint",

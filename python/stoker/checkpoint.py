@@ -9,12 +9,13 @@ import html
 import math
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from . import _native
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
 # Types whose elements NumPy can show as they lie in the file. BF16 has no NumPy type: its bits.
 _NUMPY_TYPES = {
@@ -59,7 +60,7 @@ def format_count(n: float) -> str:
 class Tensor:
     """One tensor of a checkpoint. Holds the checkpoint, not the data."""
 
-    __slots__ = ("_checkpoint", "_index", "name", "type", "shape", "nbytes", "offset")
+    __slots__ = ("_checkpoint", "_index", "name", "nbytes", "offset", "shape", "type")
 
     name: str
     """Name in the file."""
@@ -87,7 +88,7 @@ class Tensor:
         """Number of elements."""
         return math.prod(self.shape)
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self) -> NDArray[Any]:
         """The stored bytes as a read-only array, without a copy.
 
         F32, F16, F64 and the integer types come as that NumPy type with the tensor's shape. BF16
@@ -102,7 +103,7 @@ class Tensor:
         rows = self.shape[:-1]
         return raw.reshape(*rows, self.nbytes // math.prod(rows))
 
-    def dequantize(self) -> np.ndarray[Any, Any]:
+    def dequantize(self) -> NDArray[np.float32]:
         """The values as a new float32 array of the tensor's shape.
 
         Raises UnsupportedError for a type that cannot be decoded yet.
@@ -133,7 +134,7 @@ class Checkpoint(Mapping[str, Tensor]):
     Made by `stoker.open`. A context manager; `close` may also be left to the garbage collector.
     """
 
-    def __init__(self, path: str | bytes | os.PathLike[Any], *, strict: bool = False) -> None:
+    def __init__(self, path: str | bytes | os.PathLike[str], *, strict: bool = False) -> None:
         self._native = _native.Checkpoint(path, strict)
         self._metadata: dict[str, Any] | None = None
         self._tensors: dict[str, Tensor] = {
@@ -181,7 +182,7 @@ class Checkpoint(Mapping[str, Tensor]):
         when the last of them is gone."""
         self._native.close()
 
-    def __enter__(self) -> Checkpoint:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -255,7 +256,7 @@ def _html_table(facts: list[tuple[str, str]]) -> str:
     return f"<table>{rows}</table>"
 
 
-def open(path: str | bytes | os.PathLike[Any], *, strict: bool = False) -> Checkpoint:  # noqa: A001
+def open(path: str | bytes | os.PathLike[str], *, strict: bool = False) -> Checkpoint:
     """Maps a GGUF file and checks its whole directory.
 
     `strict` also refuses gaps between tensors, tensors out of order, padding that is not zero and

@@ -89,9 +89,7 @@ class T:
         )
 
 
-def header(
-    n_tensors: int = 0, n_kv: int = 0, *, magic: bytes = b"GGUF", version: int = 3
-) -> bytes:
+def header(n_tensors: int = 0, n_kv: int = 0, *, magic: bytes = b"GGUF", version: int = 3) -> bytes:
     return magic + u32(version) + u64(n_tensors) + u64(n_kv)
 
 

@@ -15,12 +15,31 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-
 import stoker
 from gguf_bytes import (
-    ARRAY, BOOL, F32, F64, I8, I16, I32, I64, STRING, U8, U16, U32, U64, T, array, build, kv,
-    minimal, string, u32, u64,
+    ARRAY,
+    BOOL,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    STRING,
+    U8,
+    U16,
+    U32,
+    U64,
+    T,
+    array,
+    build,
+    kv,
+    minimal,
+    string,
+    u32,
+    u64,
 )  # fmt: skip
+from stoker import _native
 from stoker.checkpoint import Checkpoint, Tensor
 from stoker.inspect import abbreviate, inspect_rows, inspect_summary, part_of
 
@@ -187,7 +206,7 @@ def test_mapping(small: Path) -> None:
     with pytest.raises(KeyError, match="m.gguf: no tensor 'none'"):
         ck["none"]
     other = stoker.open(small)
-    assert ck == ck and ck != other and len({ck, other}) == 2
+    assert ck != other and len({ck, other}) == 2
     assert ck.metadata is ck.metadata
 
 
@@ -214,7 +233,7 @@ def test_arguments(small: Path) -> None:
         stoker.open("a\0b")
     with pytest.raises(TypeError):
         stoker.open(small, True)
-    native = stoker._native.Checkpoint(str(small))
+    native = _native.Checkpoint(str(small))
     for at in (3, -1, 2**62):
         with pytest.raises(stoker.InvalidArgumentError, match="expected 0 to 2, found"):
             native.raw(at)
@@ -303,7 +322,7 @@ def test_close_while_decoding(tmp_path: Path) -> None:
 
 def test_references_do_not_pile_up(small: Path) -> None:
     bad = write(small.parent, build(version=7), "bad.gguf")
-    native_type = stoker._native.Checkpoint
+    native_type = _native.Checkpoint
 
     def once() -> None:
         ck = stoker.open(small)
@@ -354,7 +373,11 @@ def test_shown_text_is_harmless(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>\x1b[2J\u202e"
     kvs = [kv("general.architecture", STRING, evil), kv("a<b", STRING, evil * 10)]
     ck = stoker.open(write(tmp_path, build(kvs, [T("<b>\u202e", (4,))]), "<i>.gguf"))
-    shown = [repr(ck), repr(ck["<b>\u202e"]), *(r["value"] for r in inspect_summary(ck)["metadata"])]
+    shown = [
+        repr(ck),
+        repr(ck["<b>\u202e"]),
+        *(r["value"] for r in inspect_summary(ck)["metadata"]),
+    ]
     assert all(s.isprintable() for s in shown)
     for text in (ck._repr_html_(), ck["<b>\u202e"]._repr_html_()):
         assert text.isprintable() and "<script" not in text and "<i>" not in text

@@ -9,9 +9,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from gguf.quants import dequantize
-
 import stoker
+from gguf.quants import dequantize
 from gguf_bytes import BLOCKS, T, build
 
 GGML = gguf.GGMLQuantizationType

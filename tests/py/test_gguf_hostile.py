@@ -10,12 +10,33 @@ import time
 from pathlib import Path
 
 import pytest
-
 import stoker
 from gguf_bytes import (
-    ARRAY, BOOL, F32, F64, I8, I16, I32, I64, STRING, U8, U16, U32, U64,
-    T, array, build, header, kv, minimal, pad, string, u32, u64,
+    ARRAY,
+    BOOL,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    STRING,
+    U8,
+    U16,
+    U32,
+    U64,
+    T,
+    array,
+    build,
+    header,
+    kv,
+    minimal,
+    pad,
+    string,
+    u32,
+    u64,
 )  # fmt: skip
+from stoker import _native
 
 BIG = (1 << 63, (1 << 64) - 1)
 LONG = "a.key.long.enough"  # so that the count check passes when its value is cut
@@ -87,7 +108,9 @@ case("14-key-length", build(n_kv=1, tail=u64((1 << 64) - 1) + bytes(64)), FORMAT
      "metadata key 0.*18446744073709551615")  # fmt: skip
 case("15-key-length", build(n_kv=1, tail=u64(65) + b"k" * 64), FORMAT, "BAD_KEY",
      "metadata key 0.*64 bytes left.*65")  # fmt: skip
-case("16-empty-key", build([kv("ok", U32, 1), kv("", U32, 1)]), FORMAT, "BAD_KEY", "key 1.*length 0")
+case(
+    "16-empty-key", build([kv("ok", U32, 1), kv("", U32, 1)]), FORMAT, "BAD_KEY", "key 1.*length 0"
+)
 case("17-adjacent", build([kv("a.b", U8, 1), kv("a.b", U8, 2)]), FORMAT, "DUPLICATE_KEY",
      "a.b.*keys 0 and 1")  # fmt: skip
 case(
@@ -209,7 +232,9 @@ case("59-no-data", build([], [T("a")])[: len(header()) + len(T("a").info(0))], F
      "data section")  # fmt: skip
 INFO = T("a.tensor.name").info(0)
 for left in range(24, len(INFO)):
-    case(f"59-info-cut-{left}", header(1) + INFO[:left], FORMAT, "TRUNCATED", "tensor a.tensor.name")
+    case(
+        f"59-info-cut-{left}", header(1) + INFO[:left], FORMAT, "TRUNCATED", "tensor a.tensor.name"
+    )
 
 # ---- splits
 
@@ -218,7 +243,9 @@ case("61-second", build([kv("split.no", U16, 1), kv("split.count", U16, 3)]), UN
 case("62-first", build([kv("split.no", U16, 0), kv("split.count", U16, 3)]), UNSUPPORTED,
      "SPLIT_FILE", "split file 1 of 3")  # fmt: skip
 for kind in (U8, I8, I16, U32, I32, U64, I64):
-    case(f"66-type-{kind}", build([kv("split.count", kind, 3)]), UNSUPPORTED, "SPLIT_FILE", "1 of 3")
+    case(
+        f"66-type-{kind}", build([kv("split.count", kind, 3)]), UNSUPPORTED, "SPLIT_FILE", "1 of 3"
+    )
 for kind in (I8, I16, I32, I64):
     case(f"66-negative-{kind}", build([kv("split.count", kind, -3)]), FORMAT, "BAD_HPARAM",
          "split.count.*found -3")  # fmt: skip
@@ -282,6 +309,7 @@ def test_refused_when_strict(files: Files, data: bytes, check: str, names: str) 
 
 
 # ---- accepted
+
 
 def accepted(files: Files, data: bytes) -> stoker.Checkpoint:
     files.open(data, strict=True).close()
@@ -351,6 +379,7 @@ def test_split_of_one(files: Files) -> None:
 
 # ---- cost
 
+
 def test_32_similar_names_are_not_quadratic(files: Files) -> None:
     keys = [kv("k" * 60 + f"{i:08d}", U8, 0) for i in range(65_536)]
     tensors = [T("t" * 55 + f"{i:08d}", (8,), data=bytes(32)) for i in range(100_000)]
@@ -359,7 +388,7 @@ def test_32_similar_names_are_not_quadratic(files: Files) -> None:
     data = pad(out, 32) + bytes(32 * len(tensors))
     files.path.write_bytes(data)
     begin = time.perf_counter()
-    native = stoker._native.Checkpoint(str(files.path), True)
+    native = _native.Checkpoint(str(files.path), True)
     assert time.perf_counter() - begin < 5
     assert len(native.tensors()) == 100_000
 
@@ -376,7 +405,7 @@ def test_33_string_arrays_stay_in_the_file(files: Files) -> None:
         build([kv("tokens", ARRAY, raw=u32(STRING) + u64(n) + (u64(1) + b"x") * n)])
     )
     before = anonymous_bytes()
-    native = stoker._native.Checkpoint(str(files.path), True)
+    native = _native.Checkpoint(str(files.path), True)
     assert anonymous_bytes() - before < 4 << 20  # the file has 18 MB
     native.close()
 
@@ -394,6 +423,7 @@ def test_refusals_leak_nothing(files: Files) -> None:
 
 
 # ---- messages
+
 
 def test_long_names_are_abbreviated(files: Files) -> None:
     with pytest.raises(FORMAT) as raised:
@@ -425,6 +455,7 @@ def test_offset_of_the_fault(files: Files) -> None:
 
 
 # ---- not a file
+
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(stoker.ReadError, match="No such file") as raised:

@@ -8,11 +8,24 @@ import random
 from pathlib import Path
 
 import pytest
-
 import stoker
 from gguf_bytes import (
-    ARRAY, BOOL, F32, I32, STRING, U16, U32, U64, T, array, build, header, kv, minimal,
+    ARRAY,
+    BOOL,
+    F32,
+    I32,
+    STRING,
+    U16,
+    U32,
+    U64,
+    T,
+    array,
+    build,
+    header,
+    kv,
+    minimal,
 )  # fmt: skip
+from stoker import _native
 
 ROUNDS = 20_000
 SEED = 20_260_101
@@ -97,7 +110,7 @@ def test_damaged_files(folder: Path) -> None:
                 del data[rng.randrange(len(data) + 1) :]
             path.write_bytes(data)
             try:
-                native = stoker._native.Checkpoint(str(path), bool(n & 1))
+                native = _native.Checkpoint(str(path), bool(n & 1))
             except stoker.Error as e:
                 assert e.check and str(path) in str(e), (n, bytes(data))
                 checks[e.check] = checks.get(e.check, 0) + 1
