@@ -144,7 +144,7 @@ lint: .venv-test/lint
 	    -DSK_FAULTS -DSK_TEST_TABLES= '-DPy_RETURN_NONE=return Py_None' \
 	    '-DPy_BEGIN_ALLOW_THREADS={' '-DPy_END_ALLOW_THREADS=}' csrc tests/c
 	$(Q)STOKER_CUDA=0 $(TEST)/python setup.py $(SETUP) build_ext --build-lib build/lint
-	$(Q)printf '%s\n' $(TIDY_FILES) | xargs -P$(JOBS) -n4 clang-tidy --quiet -p build 2>build/tidy.err \
+	$(Q)printf '%s\n' $(TIDY_FILES) | xargs -P$(JOBS) -n1 clang-tidy --quiet -p build 2>build/tidy.err \
 	    || { cat build/tidy.err; exit 1; }
 
 ## wheel         sdist, and a wheel from that sdist, in dist/

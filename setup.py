@@ -165,8 +165,9 @@ class BuildExt(build_ext):
         for src in ext.sources:
             src = "csrc/dev/dev_cuda.c" if nvcc and src == "csrc/dev/dev_null.c" else src
             binding = src.startswith("csrc/py/")
-            # Slots hold functions as void *, which POSIX allows and ISO C does not.
-            own = ["-Wno-pedantic", *["-DPy_LIMITED_API=0x030B0000"] * LIMITED] * binding
+            # Python's slots hold functions as void * and literals as char *.
+            own = ["-Wno-pedantic", "-Wno-write-strings"] * binding
+            own += ["-DPy_LIMITED_API=0x030B0000"] * (binding and LIMITED)
             cmd = [*cc, *flags, *own, *told * src.startswith(TOLD), "-Icsrc", "-I.", "-c", src]
             key = [cc_id, nvcc_id, *[numpy.__version__, sys.version] * binding]
             steps.append(Step("CC", src, ".o", cmd, key, late))

@@ -25,6 +25,7 @@ MAY = {
         "kernels/sk_kernels.h",
     },
 }
+UNLISTED = {"csrc/dev/dev_cuda.c", "tests/c/main.c"}
 CUDA_FILES = {"csrc/dev/dev_cuda.c", "csrc/graph/record.c"}
 CUDA_HEADER = re.compile(
     r"(cuda|cublas|nccl|cupti|nvtx|cooperative_groups|driver_types|vector_types)"
@@ -122,6 +123,16 @@ def main(root):
         text = (root / path).read_text()
         for line, message in breaches(str(path), text, lambda p: (root / p).is_file()):
             print(f"{path}:{line}: {message}")
+            bad += 1
+    for listing, found in (
+        ("csrc/sources.txt", {f for f in files if f.parts[0] == "csrc" and f.suffix == ".c"}),
+        ("kernels/sources.txt", {f for f in files if f.suffix == ".cu"}),
+        ("tests/c/sources.txt", {f for f in files if f.parts[0] == "tests" and f.suffix == ".c"}),
+    ):
+        listed = {Path(word) for word in re.sub("#.*", "", (root / listing).read_text()).split()}
+        found = {str(f) for f in found if f.parts[1] != "fuzz"} - UNLISTED
+        for path in sorted(found ^ {str(f) for f in listed}):
+            print(f"{listing}: {path} {'is not listed' if path in found else 'does not exist'}")
             bad += 1
     print(f"layers: {len(files)} files, {bad} breaches")
     return 1 if bad else 0

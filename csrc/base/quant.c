@@ -109,7 +109,7 @@ static void k_group(const uint8_t *b, const uint8_t *q, const uint8_t *high, uin
 {
     uint32_t scale;
     uint32_t min;
-    q += 32 * (i / 2);
+    q += (size_t)32 * (i / 2);
     k_scale(b + 4, i, &scale, &min);
     out->scale = f16_at(b) * (float)scale;
     out->min = -(f16_at(b + 2) * (float)min);
@@ -125,8 +125,8 @@ static void q6_k_group(const uint8_t *b, uint32_t i, sk_group *out)
 {
     uint32_t half = i / 8;     // which 128 elements
     uint32_t r = 16 * (i & 7); // first element within them
-    const uint8_t *lo = b + 64 * half + r % 64;
-    const uint8_t *hi = b + 128 + 32 * half + r % 32;
+    const uint8_t *lo = b + (size_t)64 * half + r % 64;
+    const uint8_t *hi = b + 128 + (size_t)32 * half + r % 32;
     out->scale = f16_at(b + 208) * (float)(int8_t)b[192 + i];
     for (uint32_t j = 0; j < 16; j++) {
         int32_t code = ((lo[j] >> 4 * (r / 64)) & 15) | ((hi[j] >> 2 * (r / 32)) & 3) << 4;

@@ -55,11 +55,19 @@ sk_code sk_fail_at(sk_status *st, const char *file, int line, sk_code code, cons
 sk_code sk_fail_errno_at(sk_status *st, const char *file, int line, sk_code code, int error,
                          const char *fmt, ...) SK_PRINTF(6, 7);
 
-#define SK_FAIL(st, code, ...) sk_fail_at((st), __FILE__, __LINE__, (code), NULL, 0, __VA_ARGS__)
+/* The value of these is `code`, visibly so for whoever analyses the caller. */
+static inline sk_code sk_code_after(sk_code stored, sk_code code)
+{
+    (void)stored;
+    return code;
+}
+
+#define SK_FAIL(st, code, ...) SK_FAIL_CHECK((st), (code), NULL, 0, __VA_ARGS__)
 #define SK_FAIL_CHECK(st, code, check, where, ...)                                                 \
-    sk_fail_at((st), __FILE__, __LINE__, (code), (check), (where), __VA_ARGS__)
+    sk_code_after(sk_fail_at((st), __FILE__, __LINE__, (code), (check), (where), __VA_ARGS__),     \
+                  (code))
 #define SK_FAIL_ERRNO(st, code, error, ...)                                                        \
-    sk_fail_errno_at((st), __FILE__, __LINE__, (code), (error), __VA_ARGS__)
+    sk_code_after(sk_fail_errno_at((st), __FILE__, __LINE__, (code), (error), __VA_ARGS__), (code))
 
 #define SK_TRY(expr)                                                                               \
     do {                                                                                           \

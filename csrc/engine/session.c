@@ -1,4 +1,6 @@
 /* See session.h: memory, requests, prefill on the chunk grid, rounds. */
+#include "engine/session.h"
+
 #include "engine/session_impl.h"
 
 #include "base/layout.h"
