@@ -66,7 +66,5 @@ static inline const sk_row *sk_row_at(const sk_view *rows, int64_t r)
 
 /* The scratch of one worker for one (row, head) of attend; see attend.c. */
 uint64_t sk_attend_scratch_bytes(const sk_attend_args *a);
-/* Scratch of the fast linear for this step and this many threads; 0 where there is none. */
-uint64_t sk_cpu_fast_linear_bytes(const sk_linear_args *a, int32_t n_threads);
 
 #endif

@@ -1,5 +1,5 @@
 /* The definition as a table, and the scratch that steps want. */
-#include "op/cpu/def.h"
+#include "op/cpu/fast.h"
 
 const sk_cpu_fn sk_cpu_ops[SK_OP_COUNT] = {
 #define SK_OP(name, fields) [SK_OP_##name] = sk_cpu_##name,
@@ -19,7 +19,7 @@ uint64_t sk_cpu_work_bytes(enum sk_op op, const void *args, int32_t n_threads)
     case SK_OP_attend:
         return sk_attend_scratch_bytes(args) * (uint64_t)n_threads;
     case SK_OP_linear:
-        return sk_cpu_fast_linear_bytes(args, n_threads);
+        return sk_fast_linear_bytes(args, n_threads);
     default:
         return 0;
     }

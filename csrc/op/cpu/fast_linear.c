@@ -1,0 +1,456 @@
+/* linear for AVX2: the sums of linear.c in the same order, eight lanes at a time.
+ *
+ * Threads take blocks of outputs, never parts of K. The activations are widened once. With few rows
+ * a group is decoded into registers and used at once for all of them; with many, a chunk of several
+ * outputs is decoded into the first-level cache and multiplied there by pairs of rows. Either way a
+ * (row, output) goes through the same operations, so its bits do not depend on the path. */
+#include "op/cpu/fast_decode.h"
+
+#define OUTPUTS   6   // of a block
+#define CHUNK     512 // elements of K decoded at a time: a multiple of every block
+#define TILE_ROWS 64  // rows that share a decoded chunk
+#define FEW_ROWS  4   // up to here a group stays in registers
+
+#define CHUNK_GROUPS (CHUNK / 16)
+
+/* Private to a worker. */
+typedef struct scratch {
+    float code[OUTPUTS][CHUNK];
+    float scale[OUTPUTS][CHUNK_GROUPS];
+    float min[OUTPUTS][CHUNK_GROUPS];
+    float acc[OUTPUTS][TILE_ROWS][SK_LANES];
+    float acc_min[OUTPUTS][TILE_ROWS];
+} scratch;
+
+static uint64_t round_up(uint64_t x, uint64_t to) { return (x + to - 1) / to * to; }
+
+static uint64_t x_stride(int64_t k) { return round_up((uint64_t)k, 16); }
+
+uint64_t sk_fast_linear_bytes(const sk_linear_args *a, int32_t n_threads)
+{
+    uint64_t rows = round_up((uint64_t)a->x.dim[0], SK_LANES);
+    uint64_t floats = rows * (x_stride(a->x.dim[1]) + (uint64_t)a->x.dim[1] / 32);
+    return round_up(4 * floats, 64) + (uint64_t)n_threads * round_up(sizeof(scratch), 64);
+}
+
+#if SK_HAVE_AVX2
+
+typedef struct job {
+    const sk_linear_args *a;
+    const float *x;  // [n_rows][x_stride]
+    const float *sx; // [K / 32][sx_stride] sums of the groups' activations, for minima
+    int64_t n_rows, k;
+    int64_t x_stride, sx_stride; // floats
+    scratch *scratch;            // one a worker
+} job;
+
+SK_INLINE float tree8(__m256 acc)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(acc), _mm256_extractf128_ps(acc, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+/* ---- activations ----------------------------------------------------------------------------- */
+
+SK_AVX2 static void widen_row(const sk_view *x, int64_t r, float *out)
+{
+    const uint8_t *row = sk_view_row(x, r);
+    int64_t k = x->dim[1];
+    int64_t i = 0;
+    if (x->dtype == SK_F32) {
+        memcpy(out, row, (size_t)k * sizeof *out);
+        return;
+    }
+    for (; i + 8 <= k; i += 8) {
+        __m256i wide = _mm256_cvtepu16_epi32(sk_fast_load16(row + 2 * i));
+        _mm256_storeu_ps(out + i, _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16)));
+    }
+    for (; i < k; i++) out[i] = sk_act_get(x->dtype, row, i);
+}
+
+SK_AVX2 static void sum_groups(const float *x, int64_t n_groups, float *sx, int64_t stride)
+{
+    for (int64_t g = 0; g < n_groups; g++) {
+        __m256 s = _mm256_setzero_ps();
+        SK_UNROLL
+        for (int v = 0; v < 4; v++) s = _mm256_add_ps(s, _mm256_loadu_ps(x + 32 * g + 8 * v));
+        sx[g * stride] = tree8(s);
+    }
+}
+
+typedef struct widen_job {
+    const sk_view *x;
+    float *out;
+    float *sx; // NULL: no segment has minima
+    int64_t x_stride, sx_stride;
+} widen_job;
+
+static void widen_rows(void *ctx, int64_t begin, int64_t end, int32_t worker)
+{
+    const widen_job *w = ctx;
+    (void)worker;
+    for (int64_t r = begin; r < end; r++) {
+        float *out = w->out + r * w->x_stride;
+        widen_row(w->x, r, out);
+        if (w->sx) sum_groups(out, w->x->dim[1] / 32, w->sx + r, w->sx_stride);
+    }
+}
+
+/* ---- the end of a row of a plain type that is no whole group ----------------------------------
+ */
+
+/* Adds the last, short group to the lanes, as the definition does. */
+static void add_tail(sk_dtype type, const uint8_t *w_row, const float *x, int64_t k, float *acc)
+{
+    int64_t first = k - k % SK_GROUP_MAX;
+    float p[SK_LANES] = {0};
+    sk_group group;
+    sk_quant_group(type, w_row, (uint64_t)(first / SK_GROUP_MAX), (int32_t)(k - first), &group);
+    for (int64_t j = 0; j < k - first; j++)
+        p[j % SK_LANES] = __builtin_fmaf(group.code[j], x[first + j], p[j % SK_LANES]);
+    for (int32_t l = 0; l < SK_LANES; l++) acc[l] = __builtin_fmaf(group.scale, p[l], acc[l]);
+}
+
+/* ---- few rows: groups in registers ------------------------------------------------------------
+ */
+
+/* Output o of a segment for rows 0 .. n-1; n and type are constants. */
+SK_INLINE void dot_few(const job *j, sk_dtype type, int n, const uint8_t *w_row, float *out)
+{
+    const int64_t vectors = sk_fast_group_vectors(type);
+    const int64_t groups = sk_fast_block_groups(type);
+    const int64_t elems = 8 * vectors;
+    const bool has_min = sk_fast_has_min(type);
+    int64_t n_blocks = j->k / (elems * groups);
+    __m256 acc[FEW_ROWS];
+    float acc_min[FEW_ROWS] = {0};
+    SK_UNROLL
+    for (int r = 0; r < n; r++) acc[r] = _mm256_setzero_ps();
+    for (int64_t b = 0; b < n_blocks; b++) {
+        const uint8_t *block = w_row + b * sk_fast_block_bytes(type);
+        float scale[SK_BLOCK_GROUPS_MAX];
+        float min[SK_BLOCK_GROUPS_MAX];
+        __m256 only = _mm256_setzero_ps();
+        if (groups > 1)
+            sk_fast_scales(type, block, scale, min);
+        else
+            only = sk_fast_scale(type, block, min);
+        SK_UNROLL
+        for (int64_t i = 0; i < groups; i++) {
+            int64_t g = b * groups + i;
+            __m256 code[4];
+            __m256 s = groups > 1 ? _mm256_broadcast_ss(&scale[i]) : only;
+            sk_fast_codes(type, block, i, code);
+            SK_UNROLL
+            for (int r = 0; r < n; r++) {
+                const float *x = j->x + r * j->x_stride + g * elems;
+                __m256 p = _mm256_setzero_ps();
+                SK_UNROLL
+                for (int64_t v = 0; v < vectors; v++)
+                    p = _mm256_fmadd_ps(code[v], _mm256_loadu_ps(x + 8 * v), p);
+                acc[r] = _mm256_fmadd_ps(s, p, acc[r]);
+                if (has_min)
+                    acc_min[r] = __builtin_fmaf(min[i], j->sx[g * j->sx_stride + r], acc_min[r]);
+            }
+        }
+    }
+    SK_UNROLL
+    for (int r = 0; r < n; r++) {
+        if (j->k % elems != 0) {
+            float lanes[SK_LANES];
+            _mm256_storeu_ps(lanes, acc[r]);
+            add_tail(type, w_row, j->x + r * j->x_stride, j->k, lanes);
+            acc[r] = _mm256_loadu_ps(lanes);
+        }
+        out[r] = has_min ? tree8(acc[r]) + acc_min[r] : tree8(acc[r]);
+    }
+}
+
+SK_INLINE void dot_few_rows(const job *j, sk_dtype type, const uint8_t *w_row, float *out)
+{
+    switch (j->n_rows) {
+    case 1:
+        dot_few(j, type, 1, w_row, out);
+        break;
+    case 2:
+        dot_few(j, type, 2, w_row, out);
+        break;
+    case 3:
+        dot_few(j, type, 3, w_row, out);
+        break;
+    default:
+        dot_few(j, type, 4, w_row, out);
+        break;
+    }
+}
+
+static void put(const job *j, int32_t seg, int64_t r, int64_t o, float sum)
+{
+    const sk_view *bias = &j->a->bias[seg];
+    float *y = (float *)(void *)sk_view_row(&j->a->y[seg], r);
+    y[o] = sk_view_present(bias) ? sum + ((const float *)(const void *)bias->p)[o] : sum;
+}
+
+/* ---- many rows: chunks in the cache -----------------------------------------------------------
+ */
+
+SK_INLINE void decode_chunk(sk_dtype type, const uint8_t *w_row, int64_t first, int64_t n,
+                            float *code, float *scale, float *min)
+{
+    const int64_t vectors = sk_fast_group_vectors(type);
+    const int64_t groups = sk_fast_block_groups(type);
+    const int64_t block_elems = 8 * vectors * groups;
+    for (int64_t b = 0; b < n / block_elems; b++) {
+        const uint8_t *block = w_row + (first / block_elems + b) * sk_fast_block_bytes(type);
+        if (groups > 1)
+            sk_fast_scales(type, block, scale + b * groups, min + b * groups);
+        else
+            scale[b] = _mm256_cvtss_f32(sk_fast_scale(type, block, &min[b]));
+        SK_UNROLL
+        for (int64_t i = 0; i < groups; i++) {
+            __m256 c[4];
+            sk_fast_codes(type, block, i, c);
+            SK_UNROLL
+            for (int64_t v = 0; v < vectors; v++)
+                _mm256_store_ps(code + ((b * groups + i) * vectors + v) * 8, c[v]);
+        }
+    }
+}
+
+/* Types without a vector decoder: one group after the other. */
+static void decode_chunk_any(sk_dtype type, const uint8_t *w_row, int64_t first, int64_t n,
+                             float *code, float *scale, float *min)
+{
+    int64_t elems = sk_quant_group_elems(type);
+    for (int64_t g = 0; g < n / elems; g++) {
+        sk_group group;
+        sk_quant_group(type, w_row, (uint64_t)(first / elems + g), (int32_t)elems, &group);
+        memcpy(code + g * elems, group.code, (size_t)elems * sizeof *code);
+        scale[g] = group.scale;
+        min[g] = group.min;
+    }
+}
+
+/* n_out outputs times n_rows rows over the chunk; both, and the vectors of a group, are constants.
+ */
+SK_INLINE void multiply(scratch *s, int o, int64_t r, int n_out, int n_rows, int64_t vectors,
+                        int64_t n_groups, const float *x, int64_t stride)
+{
+    __m256 acc[3][2];
+    SK_UNROLL
+    for (int i = 0; i < n_out; i++) SK_UNROLL
+    for (int q = 0; q < n_rows; q++) acc[i][q] = _mm256_load_ps(s->acc[o + i][r + q]);
+    for (int64_t g = 0; g < n_groups; g++) {
+        __m256 p[3][2];
+        SK_UNROLL
+        for (int i = 0; i < n_out; i++) SK_UNROLL
+        for (int q = 0; q < n_rows; q++) p[i][q] = _mm256_setzero_ps();
+        SK_UNROLL
+        for (int64_t v = 0; v < vectors; v++) {
+            int64_t at = (g * vectors + v) * 8;
+            __m256 xv[2];
+            SK_UNROLL
+            for (int q = 0; q < n_rows; q++) xv[q] = _mm256_loadu_ps(x + q * stride + at);
+            SK_UNROLL
+            for (int i = 0; i < n_out; i++) {
+                __m256 c = _mm256_load_ps(&s->code[o + i][at]);
+                SK_UNROLL
+                for (int q = 0; q < n_rows; q++) p[i][q] = _mm256_fmadd_ps(c, xv[q], p[i][q]);
+            }
+        }
+        SK_UNROLL
+        for (int i = 0; i < n_out; i++) {
+            __m256 scale = _mm256_broadcast_ss(&s->scale[o + i][g]);
+            SK_UNROLL
+            for (int q = 0; q < n_rows; q++) acc[i][q] = _mm256_fmadd_ps(scale, p[i][q], acc[i][q]);
+        }
+    }
+    SK_UNROLL
+    for (int i = 0; i < n_out; i++) SK_UNROLL
+    for (int q = 0; q < n_rows; q++) _mm256_store_ps(s->acc[o + i][r + q], acc[i][q]);
+}
+
+SK_INLINE void multiply_tile(scratch *s, int n_out, int64_t n_rows, int64_t vectors,
+                             int64_t n_groups, const float *x, int64_t stride)
+{
+    int o = 0;
+    for (; o + 3 <= n_out; o += 3) {
+        int64_t r = 0;
+        for (; r + 2 <= n_rows; r += 2)
+            multiply(s, o, r, 3, 2, vectors, n_groups, x + r * stride, stride);
+        if (r < n_rows) multiply(s, o, r, 3, 1, vectors, n_groups, x + r * stride, stride);
+    }
+    for (; o < n_out; o++) {
+        int64_t r = 0;
+        for (; r + 2 <= n_rows; r += 2)
+            multiply(s, o, r, 1, 2, vectors, n_groups, x + r * stride, stride);
+        if (r < n_rows) multiply(s, o, r, 1, 1, vectors, n_groups, x + r * stride, stride);
+    }
+}
+
+SK_AVX2 static void multiply_32(scratch *s, int n_out, int64_t n_rows, int64_t n_groups,
+                                const float *x, int64_t stride)
+{
+    multiply_tile(s, n_out, n_rows, 4, n_groups, x, stride);
+}
+
+SK_AVX2 static void multiply_16(scratch *s, int n_out, int64_t n_rows, int64_t n_groups,
+                                const float *x, int64_t stride)
+{
+    multiply_tile(s, n_out, n_rows, 2, n_groups, x, stride);
+}
+
+/* Eight rows at a time; a row is a lane, so each keeps its own order. */
+SK_AVX2 static void add_minima(const job *j, scratch *s, int n_out, int64_t first_row,
+                               int64_t n_rows, int64_t first_group, int64_t n_groups)
+{
+    for (int o = 0; o < n_out; o++)
+        for (int64_t r = 0; r < n_rows; r += SK_LANES) {
+            const float *sx = j->sx + first_group * j->sx_stride + first_row + r;
+            __m256 acc = _mm256_load_ps(&s->acc_min[o][r]);
+            for (int64_t g = 0; g < n_groups; g++)
+                acc = _mm256_fmadd_ps(_mm256_broadcast_ss(&s->min[o][g]),
+                                      _mm256_loadu_ps(sx + g * j->sx_stride), acc);
+            _mm256_store_ps(&s->acc_min[o][r], acc);
+        }
+}
+
+/* Outputs o .. o+n_out-1 of a segment for rows first_row .. ; type is a constant or SK_DTYPE_NONE
+ * for those without a vector decoder. */
+SK_INLINE void tile(const job *j, scratch *s, sk_dtype type, int32_t seg, int64_t o, int n_out,
+                    int64_t first_row, int64_t n_rows)
+{
+    const sk_view *w = &j->a->w[seg];
+    sk_dtype real = (sk_dtype)w->dtype;
+    int64_t elems = 8 * (type == SK_DTYPE_NONE ? 4 : sk_fast_group_vectors(type));
+    int64_t whole = j->k - j->k % elems;
+    const float *x = j->x + first_row * j->x_stride;
+    bool has_min = sk_fast_has_min(type);
+    memset(s->acc, 0, sizeof s->acc);
+    memset(s->acc_min, 0, sizeof s->acc_min);
+    for (int64_t first = 0; first < whole; first += CHUNK) {
+        int64_t n = whole - first < CHUNK ? whole - first : CHUNK;
+        for (int i = 0; i < n_out; i++) {
+            const uint8_t *w_row = sk_view_row(w, o + i);
+            if (type == SK_DTYPE_NONE)
+                decode_chunk_any(real, w_row, first, n, s->code[i], s->scale[i], s->min[i]);
+            else
+                decode_chunk(type, w_row, first, n, s->code[i], s->scale[i], s->min[i]);
+        }
+        if (type == SK_Q6_K)
+            multiply_16(s, n_out, n_rows, n / elems, x + first, j->x_stride);
+        else
+            multiply_32(s, n_out, n_rows, n / elems, x + first, j->x_stride);
+        if (has_min) add_minima(j, s, n_out, first_row, n_rows, first / elems, n / elems);
+    }
+    for (int i = 0; i < n_out; i++)
+        for (int64_t r = 0; r < n_rows; r++) {
+            float *acc = s->acc[i][r];
+            float sum;
+            if (whole < j->k) add_tail(real, sk_view_row(w, o + i), x + r * j->x_stride, j->k, acc);
+            sum = sk_tree8(acc);
+            put(j, seg, first_row + r, o + i, has_min ? sum + s->acc_min[i][r] : sum);
+        }
+}
+
+/* ---- blocks of outputs ------------------------------------------------------------------------
+ */
+
+SK_INLINE void block_of(const job *j, scratch *s, sk_dtype type, int32_t seg, int64_t o, int n_out)
+{
+    if (type != SK_DTYPE_NONE && j->n_rows <= FEW_ROWS) {
+        for (int i = 0; i < n_out; i++) {
+            float sum[FEW_ROWS];
+            dot_few_rows(j, type, sk_view_row(&j->a->w[seg], o + i), sum);
+            for (int64_t r = 0; r < j->n_rows; r++) put(j, seg, r, o + i, sum[r]);
+        }
+        return;
+    }
+    for (int64_t r = 0; r < j->n_rows; r += TILE_ROWS)
+        tile(j, s, type, seg, o, n_out, r, j->n_rows - r < TILE_ROWS ? j->n_rows - r : TILE_ROWS);
+}
+
+#define FAST_TYPES(X)                                                                              \
+    X(F32) X(F16) X(BF16) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q4_K) X(Q5_K) X(Q6_K)
+
+#define X(name)                                                                                    \
+    SK_AVX2 static void block_##name(const job *j, scratch *s, int32_t seg, int64_t o, int n_out)  \
+    {                                                                                              \
+        block_of(j, s, SK_##name, seg, o, n_out);                                                  \
+    }
+FAST_TYPES(X)
+#undef X
+
+SK_AVX2 static void block_any(const job *j, scratch *s, int32_t seg, int64_t o, int n_out)
+{
+    block_of(j, s, SK_DTYPE_NONE, seg, o, n_out);
+}
+
+static void block(const job *j, scratch *s, int32_t seg, int64_t o, int n_out)
+{
+    switch (j->a->w[seg].dtype) {
+#define X(name)                                                                                    \
+    case SK_##name:                                                                                \
+        block_##name(j, s, seg, o, n_out);                                                         \
+        break;
+        FAST_TYPES(X)
+#undef X
+    default:
+        block_any(j, s, seg, o, n_out);
+        break;
+    }
+}
+
+static int64_t blocks_of(const sk_view *w) { return (w->dim[0] + OUTPUTS - 1) / OUTPUTS; }
+
+static void run_blocks(void *ctx, int64_t begin, int64_t end, int32_t worker)
+{
+    const job *j = ctx;
+    int64_t seg_begin = 0; // first block of the segment
+    for (int32_t seg = 0; seg < SK_LINEAR_SEGS && sk_view_present(&j->a->w[seg]); seg++) {
+        int64_t n_out = j->a->w[seg].dim[0];
+        int64_t seg_end = seg_begin + blocks_of(&j->a->w[seg]);
+        for (; begin < end && begin < seg_end; begin++) {
+            int64_t o = (begin - seg_begin) * OUTPUTS;
+            block(j, &j->scratch[worker], seg, o, (int)(n_out - o < OUTPUTS ? n_out - o : OUTPUTS));
+        }
+        seg_begin = seg_end;
+    }
+}
+
+void sk_avx2_linear(const void *args, const sk_cpu *cpu)
+{
+    const sk_linear_args *a = args;
+    int64_t k = a->x.dim[1];
+    int64_t n_rows = sk_live_rows(&a->count, a->x.dim[0]);
+    int64_t rows_up = (int64_t)round_up((uint64_t)a->x.dim[0], SK_LANES);
+    int64_t stride = (int64_t)x_stride(k);
+    int64_t n_blocks = 0;
+    int64_t grain;
+    bool has_min = false;
+    float *x = (float *)(void *)cpu->work;
+    float *sx = x + rows_up * stride;
+    uint64_t floats = (uint64_t)rows_up * (uint64_t)(stride + k / 32);
+    widen_job widen = {.x = &a->x, .out = x, .x_stride = stride};
+    job j = {.a = a, .x = x, .sx = sx, .n_rows = n_rows, .k = k, .x_stride = stride};
+    if (n_rows == 0) return;
+    for (int32_t s = 0; s < SK_LINEAR_SEGS && sk_view_present(&a->w[s]); s++) {
+        sk_dtype type = (sk_dtype)a->w[s].dtype;
+        if (!sk_fast_has(type) && (sk_quant_group_elems(type) != 32 || sk_quant_has_min(type))) {
+            sk_cpu_linear(args, cpu); // a block format that is new to this file
+            return;
+        }
+        has_min = has_min || sk_quant_has_min((sk_dtype)a->w[s].dtype);
+        n_blocks += blocks_of(&a->w[s]);
+    }
+    j.sx_stride = n_rows <= FEW_ROWS ? n_rows : rows_up;
+    j.scratch = (scratch *)(void *)(cpu->work + round_up(4 * floats, 64));
+    widen.sx = has_min ? sx : NULL;
+    widen.sx_stride = j.sx_stride;
+    sk_pool_run(cpu->pool, n_rows, 65536 / k + 1, widen_rows, &widen);
+    // Some tens of microseconds of work: less is not worth waking a thread for.
+    grain = 1 + 131072 / (k * OUTPUTS * n_rows);
+    sk_pool_run(cpu->pool, n_blocks, grain, run_blocks, &j);
+}
+#endif
