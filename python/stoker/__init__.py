@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 _HOME = {  # public name -> module that has it
     "__version__": "_native",
-    "Checkpoint": "_native",
-    "open": "load",
+    "Checkpoint": "checkpoint",
+    "Tensor": "checkpoint",
+    "open": "checkpoint",
     "Engine": "engine",
+    "Drafter": "drafter",
+    "Result": "results",
+    "Event": "results",
+    "Round": "results",
+    "Stats": "results",
+    "Tokenizer": "tokenizer",
     "info": "_info",
     "Error": "errors",
     "InvalidArgumentError": "errors",
@@ -27,8 +34,11 @@ __all__ = list(_HOME)
 
 if TYPE_CHECKING:
     from ._info import info as info
-    from ._native import Checkpoint as Checkpoint
     from ._native import __version__ as __version__
+    from .checkpoint import Checkpoint as Checkpoint
+    from .checkpoint import Tensor as Tensor
+    from .checkpoint import open as open
+    from .drafter import Drafter as Drafter
     from .engine import Engine as Engine
     from .errors import DeviceError as DeviceError
     from .errors import Error as Error
@@ -39,7 +49,11 @@ if TYPE_CHECKING:
     from .errors import ReadError as ReadError
     from .errors import StateError as StateError
     from .errors import UnsupportedError as UnsupportedError
-    from .load import open as open
+    from .results import Event as Event
+    from .results import Result as Result
+    from .results import Round as Round
+    from .results import Stats as Stats
+    from .tokenizer import Tokenizer as Tokenizer
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,153 @@
+"""Tiny llama checkpoints with random weights, written by hand from a seed.
+
+Blocks of quantised types are random codes with patched scales, so every type can appear whether or
+not anybody has a quantiser for it; `gguf` decodes them for the oracle. Scales are chosen so that
+activations stay of order one and logits discriminate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gguf_bytes import ARRAY, BOOL, F32, I32, STRING, U32, T, array, build, kv
+
+F32_T, F16_T, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 = 0, 1, 2, 3, 6, 7, 8
+Q4_K, Q5_K, Q6_K, BF16_T = 12, 13, 14, 30
+
+# type -> (elements, bytes, offsets of f16 scale fields, offsets of f16 min fields, code spread)
+_BLOCKS = {
+    Q4_0: (32, 18, (0,), (), 4.6), Q4_1: (32, 20, (0,), (2,), 4.6), Q5_0: (32, 22, (0,), (), 9.2),
+    Q5_1: (32, 24, (0,), (2,), 9.2), Q8_0: (32, 34, (0,), (), 74.0),
+    Q4_K: (256, 144, (0,), (2,), 4.6 * 32), Q5_K: (256, 176, (0,), (2,), 9.2 * 32),
+    Q6_K: (256, 210, (208,), (), 18.5 * 74),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Geometry of a tiny model; `types` are dealt to the matrices in turn."""
+
+    dim: int = 256
+    n_layer: int = 2
+    n_head: int = 4
+    n_kv: int = 2
+    ffn: int = 512
+    vocab: int = 320
+    ctx: int = 512
+    rope_base: float = 10000.0
+    rope_scale: float = 1.0
+    tied: bool = True
+    bias: bool = False
+    rope_factors: bool = False
+    types: tuple[int, ...] = (Q4_1, Q8_0, Q6_K, Q4_K, Q5_0, F16_T, Q5_K, BF16_T, Q4_0, Q5_1, F32_T)
+    extra: tuple[bytes, ...] = field(default=())
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.n_head
+
+
+def random_matrix(rng: np.random.Generator, kind: int, n_out: int, n_in: int, std: float) -> bytes:
+    """n_out rows of n_in weights of type `kind` with a standard deviation near `std`."""
+    if kind in (F32_T, F16_T, BF16_T):
+        w = rng.normal(0, std, (n_out, n_in)).astype(np.float32)
+        if kind == F32_T:
+            return w.tobytes()
+        if kind == F16_T:
+            return w.astype(np.float16).tobytes()
+        return ((w.view(np.uint32) + 0x8000) >> 16).astype(np.uint16).tobytes()
+    elems, n_bytes, scales, mins, spread = _BLOCKS[kind]
+    blocks = rng.integers(0, 256, (n_out * n_in // elems, n_bytes), np.uint8)
+    d = (std / spread * rng.uniform(0.5, 1.5, len(blocks))).astype(np.float16)
+    for at in scales:
+        blocks[:, at : at + 2] = d[:, None].view(np.uint8)
+    for at in mins:
+        # Q4_1 and Q5_1 add m, the K types subtract dmin * mn: centre the codes either way.
+        sign, half = (-1, 7.5) if kind == Q4_1 else (-1, 15.5) if kind == Q5_1 else (1, spread / 32)
+        m = (sign * d.astype(np.float32) * half).astype(np.float16)
+        blocks[:, at : at + 2] = m[:, None].view(np.uint8)
+    return blocks.tobytes()
+
+
+def tensors(shape: Shape, seed: int) -> list[T]:
+    rng = np.random.default_rng(seed)
+    kinds = list(shape.types)
+    out: list[T] = []
+
+    def matrix(name: str, n_out: int, n_in: int, gain: float = 1.0) -> None:
+        kind = kinds[len(out) % len(kinds)]
+        if n_in % (256 if kind in (Q4_K, Q5_K, Q6_K) else 32):
+            kind = F16_T
+        data = random_matrix(rng, kind, n_out, n_in, gain / np.sqrt(n_in))
+        out.append(T(name, (n_in, n_out), kind, data))
+
+    def vector(name: str, n: int, mean: float, std: float) -> None:
+        out.append(T(name, (n,), F32_T, rng.normal(mean, std, n).astype(np.float32).tobytes()))
+
+    q, kv_dim = shape.n_head * shape.head_dim, shape.n_kv * shape.head_dim
+    matrix("token_embd.weight", shape.vocab, shape.dim, np.sqrt(shape.dim))
+    vector("output_norm.weight", shape.dim, 1, 0.2)
+    if not shape.tied:
+        matrix("output.weight", shape.vocab, shape.dim, 3.0)
+    if shape.rope_factors:
+        factors = rng.uniform(1, 8, shape.head_dim // 2).astype(np.float32)
+        out.append(T("rope_freqs.weight", (len(factors),), F32_T, factors.tobytes()))
+    for i in range(shape.n_layer):
+        vector(f"blk.{i}.attn_norm.weight", shape.dim, 1, 0.2)
+        for part, n in (("q", q), ("k", kv_dim), ("v", kv_dim)):
+            matrix(f"blk.{i}.attn_{part}.weight", n, shape.dim, 1.5)
+            if shape.bias:
+                vector(f"blk.{i}.attn_{part}.bias", n, 0, 0.3)
+        matrix(f"blk.{i}.attn_output.weight", shape.dim, q)
+        vector(f"blk.{i}.ffn_norm.weight", shape.dim, 1, 0.2)
+        matrix(f"blk.{i}.ffn_gate.weight", shape.ffn, shape.dim, 1.5)
+        matrix(f"blk.{i}.ffn_up.weight", shape.ffn, shape.dim, 1.5)
+        matrix(f"blk.{i}.ffn_down.weight", shape.dim, shape.ffn)
+    return out
+
+
+def keys(shape: Shape) -> list[bytes]:
+    out = [
+        kv("general.architecture", STRING, "llama"),
+        kv("llama.block_count", U32, shape.n_layer),
+        kv("llama.context_length", U32, shape.ctx),
+        kv("llama.embedding_length", U32, shape.dim),
+        kv("llama.feed_forward_length", U32, shape.ffn),
+        kv("llama.attention.head_count", U32, shape.n_head),
+        kv("llama.attention.head_count_kv", U32, shape.n_kv),
+        kv("llama.attention.layer_norm_rms_epsilon", F32, 1e-5),
+        kv("llama.rope.freq_base", F32, shape.rope_base),
+    ]
+    if shape.rope_scale != 1.0:
+        out += [
+            kv("llama.rope.scaling.type", STRING, "linear"),
+            kv("llama.rope.scaling.factor", F32, 1 / shape.rope_scale),
+        ]
+    return out + list(shape.extra)
+
+
+def byte_tokenizer(vocab: int) -> list[bytes]:
+    """Keys of a byte-level BPE vocabulary without merges: 256 bytes, two control tokens, unused."""
+    codes = [b for b in range(256) if 0x21 <= b <= 0x7E or 0xA1 <= b <= 0xAC or b >= 0xAE]
+    table = {b: chr(b) for b in codes}
+    table |= {b: chr(0x100 + i) for i, b in enumerate(b for b in range(256) if b not in table)}
+    tokens = [table[b] for b in range(256)] + ["<|eos|>", "<|im_start|>", "<|im_end|>"]
+    tokens += [f"[PAD{i}]" for i in range(len(tokens), vocab)]
+    types = [1] * 256 + [3] * 3 + [5] * (vocab - 259)
+    return [
+        kv("tokenizer.ggml.model", STRING, "gpt2"),
+        kv("tokenizer.ggml.pre", STRING, "gpt-2"),
+        kv("tokenizer.ggml.tokens", ARRAY, raw=array(STRING, tokens)),
+        kv("tokenizer.ggml.token_type", ARRAY, raw=array(I32, types)),
+        kv("tokenizer.ggml.merges", ARRAY, raw=array(STRING, [])),
+        kv("tokenizer.ggml.eos_token_id", U32, 256),
+        kv("tokenizer.ggml.add_bos_token", BOOL, 0),
+    ]
+
+
+def write(path: Path, shape: Shape = Shape(), seed: int = 0, tokenizer: bool = True) -> Path:  # noqa: B008
+    head = keys(shape) + (byte_tokenizer(shape.vocab) if tokenizer else [])
+    path.write_bytes(build(head, tensors(shape, seed)))
+    return path
