@@ -15,6 +15,7 @@ from stoker.engine import Engine
 
 RNG = np.random.default_rng(20)
 PROMPT = RNG.integers(0, 256, 37).tolist()
+F32_WHOLE = 2e-5  # FP32 sums through all layers against float64, relative to the row maximum
 
 
 def engine(path: Path, drafter: str = "none", **options: object) -> Engine:
@@ -56,8 +57,8 @@ def test_f32_against_float64(name: str, kernels: str, tmp_path: Path) -> None:
         base=shape.rope_base, scale=shape.rope_scale,
     )  # fmt: skip
     for i, want in enumerate(layers):
-        assert relative(got[f"layer{i}"], want) < 5e-6
-    assert relative(got["logits"], logits) < 5e-6
+        assert relative(got[f"layer{i}"], want) < F32_WHOLE
+    assert relative(got["logits"], logits) < F32_WHOLE
 
 
 def test_bf16_is_close_to_f32(tiny_path: Path) -> None:
@@ -576,7 +577,8 @@ def test_draft(tiny_path: Path) -> None:
 def test_plan_and_memory(tiny_path: Path) -> None:
     with engine(tiny_path, "ngram:4") as e, engine(tiny_path, "ngram:4") as f:
         assert e.plan.sha256 == f.plan.sha256
-        assert e.plan.n_steps == str(e.plan).count("\n   ") and "attend" in str(e.plan)
+        steps = [line for line in str(e.plan).splitlines() if line[:4].strip().isdecimal()]
+        assert e.plan.n_steps == len(steps) and any(" attend " in line for line in steps)
         assert set(e.plans) == {"round", "prefill"}
         assert e.memory.total == sum(e.memory.values()) > 0
         for thing in (e, e.plan, e.memory, e.generate(PROMPT, 2)):
