@@ -80,8 +80,10 @@ static PyObject *device_count(PyObject *module, PyObject *unused)
     int32_t n;
     (void)module;
     (void)unused;
-    Py_BEGIN_ALLOW_THREADS n = sk_dev_count();
-    Py_END_ALLOW_THREADS return PyLong_FromLong(n);
+    Py_BEGIN_ALLOW_THREADS
+        n = sk_dev_count();
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(n);
 }
 
 /* -1 with an exception set when `arg` is no int32. */
@@ -102,8 +104,10 @@ static PyObject *device_need(PyObject *module, PyObject *arg)
     int32_t index;
     sk_code rc;
     if (index_from(arg, &index) < 0) return NULL;
-    Py_BEGIN_ALLOW_THREADS rc = sk_dev_need(index, &st);
-    Py_END_ALLOW_THREADS if (rc != SK_OK) return sk_raise(state_of(module), &st);
+    Py_BEGIN_ALLOW_THREADS
+        rc = sk_dev_need(index, &st);
+    Py_END_ALLOW_THREADS
+    if (rc != SK_OK) return sk_raise(state_of(module), &st);
     Py_RETURN_NONE;
 }
 
@@ -115,10 +119,12 @@ static PyObject *device_info(PyObject *module, PyObject *arg)
     int32_t index;
     sk_code rc;
     if (index_from(arg, &index) < 0) return NULL;
-    Py_BEGIN_ALLOW_THREADS sk_dev_probe(&env);
-    rc = sk_dev_env_check(&env, index, &st);
-    if (rc == SK_OK) rc = sk_dev_info_get(index, &info, &st);
-    Py_END_ALLOW_THREADS if (rc != SK_OK) return sk_raise(state_of(module), &st);
+    Py_BEGIN_ALLOW_THREADS
+        sk_dev_probe(&env);
+        rc = sk_dev_env_check(&env, index, &st);
+        if (rc == SK_OK) rc = sk_dev_info_get(index, &info, &st);
+    Py_END_ALLOW_THREADS
+    if (rc != SK_OK) return sk_raise(state_of(module), &st);
     return Py_BuildValue("{sisssKsis(ii)s(ii)s(ii)}", "index", (int)index, "name", info.name,
                          "memory_bytes", (unsigned long long)info.mem_bytes, "sm_count",
                          (int)info.n_sm, "compute_capability", (int)info.cc_major,

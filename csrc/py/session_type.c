@@ -45,8 +45,10 @@ static void leave(session_object *o) { atomic_flag_clear(&o->busy); }
 #define NATIVE(o, st, call)                                                                        \
     do {                                                                                           \
         sk_code rc = SK_OK;                                                                        \
-        Py_BEGIN_ALLOW_THREADS rc = (call);                                                        \
-        Py_END_ALLOW_THREADS leave(o);                                                             \
+        Py_BEGIN_ALLOW_THREADS                                                                     \
+            rc = (call);                                                                           \
+        Py_END_ALLOW_THREADS                                                                       \
+        leave(o);                                                                                  \
         if (rc != SK_OK) return sk_raise(state_of((PyObject *)(o)), &(st));                        \
     } while (0)
 
@@ -108,9 +110,10 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     atomic_flag_clear(&o->busy);
     o->checkpoint = Py_NewRef(checkpoint);
     o->s = NULL;
-    Py_BEGIN_ALLOW_THREADS rc = sk_session_open(&o->s, ck, &options, &st);
-    Py_END_ALLOW_THREADS if (rc != SK_OK)
-    {
+    Py_BEGIN_ALLOW_THREADS
+        rc = sk_session_open(&o->s, ck, &options, &st);
+    Py_END_ALLOW_THREADS
+    if (rc != SK_OK) {
         Py_DECREF(o);
         return sk_raise(ms, &st);
     }
@@ -140,8 +143,10 @@ static PyObject *session_close(PyObject *self, PyObject *unused)
     }
     s = o->s;
     o->s = NULL;
-    Py_BEGIN_ALLOW_THREADS sk_session_close(s);
-    Py_END_ALLOW_THREADS leave(o);
+    Py_BEGIN_ALLOW_THREADS
+        sk_session_close(s);
+    Py_END_ALLOW_THREADS
+    leave(o);
     Py_RETURN_NONE;
 }
 
@@ -169,9 +174,10 @@ static PyObject *session_start(PyObject *self, PyObject *args)
     request.n_stop = (int32_t)sk_min_size((size_t)ids_count(stop), SK_STOP_MAX + 1);
     memcpy(request.stop, ids_data(stop),
            sk_min_size((size_t)request.n_stop, SK_STOP_MAX) * sizeof *request.stop);
-    Py_BEGIN_ALLOW_THREADS rc =
-        sk_session_start(o->s, slot, ids_data(ids), ids_count(ids), &request, keep != 0, &st);
-    Py_END_ALLOW_THREADS leave(o);
+    Py_BEGIN_ALLOW_THREADS
+        rc = sk_session_start(o->s, slot, ids_data(ids), ids_count(ids), &request, keep != 0, &st);
+    Py_END_ALLOW_THREADS
+    leave(o);
     Py_DECREF(ids);
     Py_DECREF(stop);
     if (rc != SK_OK) return sk_raise(state_of(self), &st);
@@ -426,9 +432,10 @@ static PyObject *session_draft(PyObject *self, PyObject *args)
         return NULL;
     }
     n = sk_max_i32(0, want);
-    Py_BEGIN_ALLOW_THREADS rc =
-        sk_session_draft(o->s, slot, ids_data(ids), ids_count(ids), out, &n, &st);
-    Py_END_ALLOW_THREADS leave(o);
+    Py_BEGIN_ALLOW_THREADS
+        rc = sk_session_draft(o->s, slot, ids_data(ids), ids_count(ids), out, &n, &st);
+    Py_END_ALLOW_THREADS
+    leave(o);
     Py_DECREF(ids);
     if (rc != SK_OK) return sk_raise(state_of(self), &st);
     list = PyList_New(n);
@@ -454,7 +461,8 @@ static PyObject *session_score_begin(PyObject *self, PyObject *args)
     rc = sk_mem_new((void **)&flags, (size_t)n_layer, 1, "layer flags", &st);
     if (rc == SK_OK) {
         memcpy(flags, layers, sk_min_size((size_t)n, (size_t)n_layer));
-        Py_BEGIN_ALLOW_THREADS rc = sk_session_score_begin(o->s, slot, logits != 0, flags, &st);
+        Py_BEGIN_ALLOW_THREADS
+            rc = sk_session_score_begin(o->s, slot, logits != 0, flags, &st);
         Py_END_ALLOW_THREADS
     }
     sk_mem_free(flags);
@@ -516,8 +524,9 @@ static PyObject *session_score_step(PyObject *self, PyObject *args)
                     &st);
     if (rc == SK_OK &&
         score_outputs(logits, layers, c, ids_count(ids), &logits_out, layer_out) == 0) {
-        Py_BEGIN_ALLOW_THREADS rc =
-            sk_session_score_step(o->s, ids_data(ids), ids_count(ids), logits_out, layer_out, &st);
+        Py_BEGIN_ALLOW_THREADS
+            rc = sk_session_score_step(o->s, ids_data(ids), ids_count(ids), logits_out, layer_out,
+                                       &st);
         Py_END_ALLOW_THREADS
     }
     sk_mem_free(layer_out);

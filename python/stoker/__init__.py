@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "_native":  # not public, but `stoker._native` should not depend on who ran first
+        return import_module("._native", __name__)
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'stoker' has no attribute {name!r}")

@@ -53,7 +53,7 @@ def _devices() -> dict[str, Any]:
             return {"devices": [], "no_device": str(e)}
     devices = []
     for i in range(n):
-        entry = _native.device_info(i)
+        entry: dict[str, Any] = {**_native.device_info(i)}
         try:
             _native.device_need(i)
             entry["usable"] = True
