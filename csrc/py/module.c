@@ -189,6 +189,7 @@ static int exec_module(PyObject *module)
     if (sk_errors_add(module, ms) < 0) return -1;
     if (add_type(module, &sk_checkpoint_spec, &ms->checkpoint_type) < 0) return -1;
     if (add_type(module, &sk_session_spec, &ms->session_type) < 0) return -1;
+    if (PyModule_AddFunctions(module, sk_op_methods) < 0) return -1;
     return PyModule_AddStringConstant(module, "__version__", SK_BUILD_VERSION);
 }
 

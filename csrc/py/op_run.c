@@ -1,0 +1,327 @@
+/* Single ops from Python: the descriptors of all ops, and running one of them on arrays in place.
+ * For tests, tools and the curious; engines do not come this way. Generic over the descriptors:
+ * nothing here knows an op by name. */
+#include "py/module.h"
+
+#include "base/mem.h"
+#include "op/cpu/cpu.h"
+
+#include <string.h>
+
+#define HELD_MAX 32 // no op has more views
+
+typedef struct call {
+    enum sk_op op;
+    void *args; // of SK_ARGS_MAX bytes
+    sk_cpu_fn fn;
+    int32_t n_threads;
+    PyObject *held[HELD_MAX]; // arrays the views point into
+    size_t n_held;
+} call;
+
+static void call_fini(call *c)
+{
+    while (c->n_held > 0) Py_DECREF(c->held[--c->n_held]);
+    sk_mem_free(c->args);
+}
+
+/* ---- arrays as views --------------------------------------------------------------------------
+ */
+
+static int32_t dtype_of(PyArrayObject *array)
+{
+    PyArray_Descr *descr = PyArray_DESCR(array); // borrowed
+    const npy_intp bytes = PyArray_ITEMSIZE(array);
+    if (!PyArray_ISNOTSWAPPED(array)) return SK_DTYPE_NONE;
+    switch (descr->kind) {
+    case 'f':
+        return bytes == 2 ? SK_F16 : bytes == 4 ? SK_F32 : bytes == 8 ? SK_F64 : SK_DTYPE_NONE;
+    case 'i':
+        return bytes == 1   ? SK_I8
+               : bytes == 2 ? SK_I16
+               : bytes == 4 ? SK_I32
+               : bytes == 8 ? SK_I64
+                            : SK_DTYPE_NONE;
+    case 'u':
+        return bytes == 1 ? SK_U8 : SK_DTYPE_NONE;
+    default:
+        return SK_DTYPE_NONE;
+    }
+}
+
+static int32_t dtype_by_name(const char *name)
+{
+#define X(type, id, n, bytes)                                                                      \
+    if (strcmp(name, #type) == 0) return (id);
+    SK_DTYPES(X)
+#undef X
+    return SK_DTYPE_NONE;
+}
+
+/* All views are put into buffer 0 with their address as the offset: overlap and alignment are then
+ * checked as they really are. */
+static sk_code bind_array(const call *c, const sk_field *f, PyArrayObject *array, sk_view *v,
+                          sk_status *st)
+{
+    const char *op = sk_ops[c->op].name;
+    int rank = PyArray_NDIM(array);
+    bool rows = rank == v->rank; // or the bytes of the whole, one after the other
+    uint64_t row_bytes = 0;
+    uint64_t inner = 0; // bytes of the array's last dimension
+    if ((f->mode & SK_WRITE) && !PyArray_ISWRITEABLE(array))
+        return SK_FAIL(st, SK_INVALID, "%s: %s: expected a writable array, found a read-only one",
+                       op, f->name);
+    if (!sk_dtype_find(v->dtype) || v->rank < 1 || v->rank > SK_VIEW_DIMS)
+        return SK_FAIL(st, SK_INVALID,
+                       "%s: %s: expected a known type and rank 1 .. %d, found %s "
+                       "and rank %d",
+                       op, f->name, SK_VIEW_DIMS, sk_dtype_name(v->dtype), v->rank);
+    if (v->dim[v->rank - 1] < 0 ||
+        !sk_dtype_row_bytes(v->dtype, (uint64_t)v->dim[v->rank - 1], &row_bytes))
+        return SK_FAIL(st, SK_INVALID, "%s: %s: expected rows of whole blocks, found %lld of %s",
+                       op, f->name, (long long)v->dim[v->rank - 1], sk_dtype_name(v->dtype));
+    if (rows) {
+        const int last = rank - 1;
+        for (int i = 0; i < last; i++) {
+            rows = rows && PyArray_DIM(array, i) == v->dim[i];
+            v->stride[i] = PyArray_STRIDE(array, i);
+        }
+        inner = (uint64_t)PyArray_DIM(array, last) * (uint64_t)PyArray_ITEMSIZE(array);
+        rows = rows && inner == row_bytes &&
+               (PyArray_STRIDE(array, last) == PyArray_ITEMSIZE(array) ||
+                PyArray_DIM(array, last) == 1);
+    }
+    if (!rows) {
+        sk_view dense = sk_view_dense(0, v->dtype, v->rank, v->dim);
+        uint64_t span;
+        if (!sk_view_span(&dense, &span) || !PyArray_IS_C_CONTIGUOUS(array) ||
+            (uint64_t)PyArray_NBYTES(array) != span)
+            return SK_FAIL(st, SK_INVALID,
+                           "%s: %s: expected an array with dense rows that holds the shape exactly",
+                           op, f->name);
+        memcpy(v->stride, dense.stride, sizeof v->stride);
+    }
+    v->buf = 0;
+    v->p = PyArray_BYTES(array);
+    v->off = (uint64_t)(uintptr_t)v->p;
+    return SK_OK;
+}
+
+/* numpy.ndarray, or (type name, numpy.ndarray of its bytes, shape). -1 with an exception set. */
+static int bind_view(sk_module_state *ms, call *c, const sk_field *f, PyObject *value, sk_view *v)
+{
+    sk_status st = SK_STATUS_INIT;
+    PyObject *array = value; // borrowed
+    PyObject *shape = NULL;  // borrowed
+    const char *type = NULL;
+    if (PyTuple_Check(value) && !PyArg_ParseTuple(value, "sOO!;a view is (type, array, shape)",
+                                                  &type, &array, &PyTuple_Type, &shape))
+        return -1;
+    if (!PyArray_Check(array)) {
+        PyErr_Format(PyExc_TypeError, "%s: %s: expected a numpy array or (type, array, shape)",
+                     sk_ops[c->op].name, f->name);
+        return -1;
+    }
+    if (shape) {
+        Py_ssize_t rank = PyTuple_Size(shape);
+        v->rank = rank > SK_VIEW_DIMS ? SK_VIEW_DIMS + 1 : (int32_t)rank;
+        v->dtype = dtype_by_name(type);
+        for (Py_ssize_t i = 0; i < rank && i < SK_VIEW_DIMS; i++) {
+            v->dim[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+            if (v->dim[i] == -1 && PyErr_Occurred()) return -1;
+        }
+    } else {
+        PyArrayObject *a = (PyArrayObject *)array;
+        int rank = PyArray_NDIM(a);
+        v->rank = rank > SK_VIEW_DIMS ? SK_VIEW_DIMS + 1 : rank;
+        v->dtype = dtype_of(a);
+        for (int i = 0; i < rank && i < SK_VIEW_DIMS; i++) v->dim[i] = PyArray_DIM(a, i);
+    }
+    if (bind_array(c, f, (PyArrayObject *)array, v, &st) != SK_OK) {
+        (void)sk_raise(ms, &st);
+        return -1;
+    }
+    c->held[c->n_held++] = Py_NewRef(array);
+    return 0;
+}
+
+/* ---- fields -----------------------------------------------------------------------------------
+ */
+
+static int bind_constant(const call *c, const sk_field *f, PyObject *value)
+{
+    char *at = (char *)c->args + f->at;
+    if (f->kind == SK_FIELD_I32) {
+        long x = PyLong_AsLong(value);
+        int32_t small = (int32_t)x;
+        if (x == -1 && PyErr_Occurred()) return -1;
+        if (small != x) {
+            PyErr_Format(PyExc_OverflowError, "%s: %s: expected a 32-bit integer",
+                         sk_ops[c->op].name, f->name);
+            return -1;
+        }
+        memcpy(at, &small, sizeof small);
+    } else {
+        float x = (float)PyFloat_AsDouble(value);
+        if (PyErr_Occurred()) return -1;
+        memcpy(at, &x, sizeof x);
+    }
+    return 0;
+}
+
+/* -1 with an exception set. */
+static int bind_fields(sk_module_state *ms, call *c, PyObject *fields)
+{
+    Py_ssize_t used = 0;
+    for (const sk_field *f = sk_ops[c->op].fields; f->kind != SK_FIELD_END; f++) {
+        PyObject *value = PyDict_GetItemString(fields, f->name); // borrowed
+        int rc;
+        if (!value) continue; // a missing view is the contract check's business
+        used++;
+        rc = f->kind == SK_FIELD_VIEW ? bind_view(ms, c, f, value, sk_field_view(c->args, f))
+                                      : bind_constant(c, f, value);
+        if (rc < 0) return -1;
+    }
+    if (used == PyDict_Size(fields)) return 0;
+    PyErr_Format(PyExc_TypeError, "%s: %zd of the given fields are not fields of this op",
+                 sk_ops[c->op].name, PyDict_Size(fields) - used);
+    return -1;
+}
+
+/* ---- run --------------------------------------------------------------------------------------
+ */
+
+/* No Python object in sight. */
+static sk_code run(const call *c, sk_status *st)
+{
+    sk_cpu cpu = {.work_bytes = sk_cpu_work_bytes(c->op, c->args, c->n_threads)};
+    void *work = NULL;
+    sk_code rc = sk_pool_make(&cpu.pool, c->n_threads, st);
+    if (rc == SK_OK) rc = sk_mem_new_aligned(&work, cpu.work_bytes, "scratch of an op", st);
+    if (rc == SK_OK) {
+        cpu.work = work;
+        memset(cpu.work, 0xff, cpu.work_bytes); // NaN: an op may expect nothing in there
+        c->fn(c->args, &cpu);
+    }
+    sk_mem_free(work);
+    sk_pool_drop(cpu.pool);
+    return rc;
+}
+
+static int pick_table(call *c, const char *name)
+{
+    sk_cpu_fn fast[SK_OP_COUNT];
+    if (strcmp(name, "definition") == 0) {
+        c->fn = sk_cpu_ops[c->op];
+        return 0;
+    }
+    if (strcmp(name, "fast") == 0) {
+        sk_cpu_fast_table(fast);
+        c->fn = fast[c->op];
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError, "table: expected 'definition' or 'fast', found '%s'", name);
+    return -1;
+}
+
+static PyObject *run_op(PyObject *module, PyObject *arguments)
+{
+    sk_module_state *ms = sk_state_of(module);
+    sk_status st = SK_STATUS_INIT;
+    call c = {.n_threads = 1};
+    const char *name;
+    const char *table;
+    PyObject *fields; // borrowed
+    int threads;
+    sk_code rc = SK_INVALID;
+    if (!PyArg_ParseTuple(arguments, "sO!si", &name, &PyDict_Type, &fields, &table, &threads))
+        return NULL;
+    c.n_threads = (int32_t)threads;
+    c.op = sk_op_find(name);
+    if (c.op == SK_OP_COUNT)
+        return PyErr_Format(PyExc_ValueError, "name: no op is called '%s'", name);
+    if (pick_table(&c, table) < 0) return NULL;
+    if (sk_mem_new_aligned(&c.args, SK_ARGS_MAX, "arguments of an op", &st) != SK_OK)
+        return sk_raise(ms, &st);
+    sk_args_clear(c.op, c.args);
+    if (bind_fields(ms, &c, fields) < 0) {
+        call_fini(&c);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS rc = sk_op_check(c.op, c.args, &st);
+    if (rc == SK_OK) rc = run(&c, &st);
+    Py_END_ALLOW_THREADS call_fini(&c);
+    if (rc != SK_OK) return sk_raise(ms, &st);
+    Py_RETURN_NONE;
+}
+
+/* ---- descriptors ------------------------------------------------------------------------------
+ */
+
+static const char *mode_text(const sk_field *f)
+{
+    if (f->kind != SK_FIELD_VIEW) return "const";
+    if (f->mode & SK_OPTIONAL) return f->mode & SK_WRITE ? "optional out" : "optional in";
+    if (f->mode == (SK_READ | SK_WRITE)) return "inout";
+    return f->mode & SK_WRITE ? "out" : "in";
+}
+
+static const char *kind_text(const sk_field *f)
+{
+    return f->kind == SK_FIELD_VIEW ? "view" : f->kind == SK_FIELD_I32 ? "i32" : "f32";
+}
+
+/* New reference to a tuple of (name, kind, mode). */
+static PyObject *fields_of(const sk_op_desc *desc)
+{
+    PyObject *list = PyList_New(0);
+    PyObject *tuple;
+    if (!list) return NULL;
+    for (const sk_field *f = desc->fields; f->kind != SK_FIELD_END; f++) {
+        PyObject *item = Py_BuildValue("(sss)", f->name, kind_text(f), mode_text(f));
+        if (!item || PyList_Append(list, item) < 0) {
+            Py_XDECREF(item);
+            Py_DECREF(list);
+            return NULL;
+        }
+        Py_DECREF(item);
+    }
+    tuple = PyList_AsTuple(list);
+    Py_DECREF(list);
+    return tuple;
+}
+
+static PyObject *op_list(PyObject *module, PyObject *unused)
+{
+    PyObject *dict = PyDict_New();
+    (void)module;
+    (void)unused;
+    for (int op = 0; dict && op < SK_OP_COUNT; op++) {
+        PyObject *fields = fields_of(&sk_ops[op]);
+        if (!fields || PyDict_SetItemString(dict, sk_ops[op].name, fields) < 0) Py_CLEAR(dict);
+        Py_XDECREF(fields);
+    }
+    return dict;
+}
+
+static PyObject *cpu_isa(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyUnicode_FromString(sk_cpu_isa());
+}
+
+PyMethodDef sk_op_methods[] = {
+    {"op_list", op_list, METH_NOARGS,
+     "op_list($module, /)\n--\n\n"
+     "The ops: a dict from name to the fields of the argument struct, (name, kind, mode) each."},
+    {"run_op", run_op, METH_VARARGS,
+     "run_op($module, name, fields, table, threads, /)\n--\n\n"
+     "Checks the contract of an op and runs it on arrays in place.\n\n"
+     "A view is a numpy array, or (type name, array of its bytes, shape); `table` is 'definition' "
+     "or 'fast'.\nContents are trusted: an id or a slot out of range reads foreign memory."},
+    {"cpu_isa", cpu_isa, METH_NOARGS,
+     "cpu_isa($module, /)\n--\n\n"
+     "What the fast table of the CPU uses: 'avx2' or 'generic'."},
+    {NULL, NULL, 0, NULL},
+};
