@@ -1,0 +1,78 @@
+"""Ops that compute on rows, in FP64. Inputs are the represented values (BF16 already widened)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+F64 = np.float64
+
+
+def linear(x, w, bias=None):
+    y = np.asarray(x, F64) @ np.asarray(w, F64).T
+    return y if bias is None else y + np.asarray(bias, F64)
+
+
+def rms_norm(x, gain, eps):
+    x = np.asarray(x, F64)
+    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * np.asarray(gain, F64)
+
+
+def silu_mul(gate, up):
+    gate = np.asarray(gate, F64)
+    return gate / (1 + np.exp(-gate)) * np.asarray(up, F64)
+
+
+def argmax(x):
+    """Lowest index of the largest element; NaN never wins; nothing but NaN: 0."""
+    out = []
+    for row in x:
+        best = None
+        for i, v in enumerate(row):
+            if not np.isnan(v) and (best is None or v > row[best]):
+                best = i
+        out.append(0 if best is None else best)
+    return np.array(out, np.int32)
+
+
+def rope(x, freq, pos, neox):
+    """x [P, H, D]; angle pos * freq[i] for pair i; elements past the pairs pass through."""
+    x = np.asarray(x, F64)
+    out = x.copy()
+    n = len(freq)
+    for r, p in enumerate(pos):
+        for i, f in enumerate(np.asarray(freq, F64)):
+            a, b = (i, i + n) if neox else (2 * i, 2 * i + 1)
+            rot = np.exp(1j * float(p) * f)
+            z = (x[r, :, a] + 1j * x[r, :, b]) * rot
+            out[r, :, a], out[r, :, b] = z.real, z.imag
+    return out
+
+
+def bf16_round(x):
+    bits = np.asarray(x, np.float32).view(np.uint32)
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return bits.view(np.float32).astype(F64)
+
+
+def attend(q, k_cache, v_cache, slots, pos, scale, window, split, round_p):
+    """q [P, H, D], caches [B, C, Hkv, D]. P is rounded (relative to its split's maximum) where the
+    activations are BF16; the sum of P is not."""
+    q, k_cache, v_cache = (np.asarray(t, F64) for t in (q, k_cache, v_cache))
+    out = np.zeros_like(q)
+    per = q.shape[1] // k_cache.shape[2]
+    for r, (b, p) in enumerate(zip(slots, pos, strict=True)):
+        first = max(0, p - window + 1) if window else 0
+        for h in range(q.shape[1]):
+            k = k_cache[b, first : p + 1, h // per]
+            v = v_cache[b, first : p + 1, h // per]
+            s = k @ q[r, h] * scale
+            top = s.max()
+            total, mix = 0.0, np.zeros(q.shape[2])
+            for i in range(0, len(s), split):
+                part = s[i : i + split]
+                e = np.exp(part - part.max())
+                w = np.exp(part.max() - top)
+                total += w * e.sum()
+                mix += w * ((bf16_round(e) if round_p else e) @ v[i : i + split])
+            out[r, h] = mix / total
+    return out

@@ -1,0 +1,300 @@
+"""Contract checks: each rule of each op is broken once, and the message names it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from stoker import InvalidArgumentError, _native
+
+from op_tools import I32, bf16, ints
+
+F = np.float32
+U8 = np.uint8
+P, D, B, C, K = 3, 64, 2, 10, 4
+SIZES = {"ctl": 536, "slots": 32, "requests": 136, "pending": 88, "counters": 200, "done": 6168}
+
+
+def f32(*shape):
+    return np.zeros(shape, F)
+
+
+def i32(*shape):
+    return np.zeros(shape, I32)
+
+
+def u8(*shape):
+    return np.zeros((*shape[:-1], -(-shape[-1] // 8)), np.int64).view(U8)[..., : shape[-1]]
+
+
+def b16(*shape):
+    return bf16(np.zeros(shape, np.uint16))
+
+
+def good(op):
+    """Arguments that pass, as a new dict."""
+    rows, count = np.full((P, 3), 0, I32), ints(0)
+    s = {k: u8(B, n) for k, n in SIZES.items()}
+    ctl, window, drafts, n_draft = u8(SIZES["ctl"]), i32(B, C + 1), i32(B, K), i32(B)
+    return {
+        "ctl_read": dict(ring=u8(4, SIZES["ctl"]), round=np.zeros(1, np.int64), ctl=ctl),
+        "commit": dict(ctl=ctl, slots=s["slots"], pending=s["pending"], counters=s["counters"],
+                       tokens=window, kept=i32(B)),
+        "draft_none": dict(drafts=drafts, n_draft=n_draft),
+        "draft_planted": dict(slots=s["slots"], counters=s["counters"], table=window,
+                              accept=ints(1, 2, 3), drafts=drafts, n_draft=n_draft, vocab=9),
+        "draft_ngram": dict(slots=s["slots"], tokens=window, drafts=drafts, n_draft=n_draft,
+                            n_max=3, n_min=1),
+        "round_rows": dict(ctl=ctl, slots=s["slots"], requests=s["requests"], pending=s["pending"],
+                           drafts=drafts, n_draft=n_draft, rows=i32(10, 3), ids=i32(10),
+                           count=count, span=i32(B, 2), width=K + 1, ctx=C),
+        "gather_rows": dict(table=f32(5, D), ids=i32(P), count=count, out=f32(P, D), scale=1.0),
+        "rms_norm": dict(x=f32(P, D), gain=f32(D), count=count, out=f32(P, D), eps=1e-5),
+        "linear": {"x": f32(P, D), "count": count, "w[0]": f32(5, D), "bias[0]": f32(5),
+                   "y[0]": f32(P, 5), "w[1]": ("Q4_1", u8(7, 40), (7, D)), "y[1]": f32(P, 7)},
+        "rope": dict(x=f32(P, 2, 8), freq=f32(4), rows=rows, count=count, out=f32(P, 2, 8), neox=1),
+        "kv_append": dict(k=f32(P, 2, 8), v=f32(P, 2, 8), rows=rows, count=count,
+                          k_cache=b16(B, C, 2, 8), v_cache=b16(B, C, 2, 8)),
+        "attend": dict(q=b16(P, 4, 8), k_cache=b16(B, C, 2, 8), v_cache=b16(B, C, 2, 8), rows=rows,
+                       count=count, out=b16(P, 4, 8), scale=1.0, window=0, split=4),
+        "add": dict(x=f32(P, D), count=count, y=f32(P, D)),
+        "copy_rows": dict(x=f32(P, D), count=count, out=f32(P, D)),
+        "silu_mul": dict(gate=f32(P, D), up=f32(P, D), count=count, out=b16(P, D)),
+        "argmax": dict(x=f32(P, D), count=count, id=i32(P)),
+        "accept": dict(slots=s["slots"], requests=s["requests"], drafts=drafts, n_draft=n_draft,
+                       span=i32(B, 2), chosen=i32(P), pending=s["pending"], ctx=C),
+        "publish": dict(ctl=ctl, slots=s["slots"], pending=s["pending"], kept=i32(B),
+                        span=i32(B, 2), round=np.zeros(1, np.int64), ring=u8(4, SIZES["done"])),
+    }[op]  # fmt: skip
+
+
+def refuse(op, message, **changes):
+    args = good(op) | {k.replace("__", "[") + "]" if "__" in k else k: v for k, v in changes.items()}
+    with pytest.raises(InvalidArgumentError) as e:
+        _native.run_op(op, {k: v for k, v in args.items() if v is not None}, "definition", 1)
+    assert str(e.value) == f"{op}: {message}"
+    assert isinstance(e.value, ValueError)
+    assert e.value.code == "INVALID"
+
+
+OPS = list(_native.op_list())
+
+
+def test_every_op_is_here_and_passes():
+    for op in OPS:
+        for table in ("definition", "fast"):
+            _native.run_op(op, good(op), table, 2)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_required_views(op):
+    for name, kind, mode in _native.op_list()[op]:
+        if kind == "view" and "optional" not in mode:
+            refuse(op, f"{name}: expected a view, found none",
+                   **{name.replace("[", "__").replace("]", ""): None})  # fmt: skip
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_outputs_are_writable_and_overlap_nothing(op):
+    fields = _native.op_list()[op]
+    for name, kind, mode in fields:
+        args = good(op)
+        if kind != "view" or "out" not in mode or name not in args:
+            continue
+        value = args[name]
+        array = value[1] if isinstance(value, tuple) else value
+        array.flags.writeable = False
+        key = name.replace("[", "__").replace("]", "")
+        refuse(op, f"{name}: expected a writable array, found a read-only one", **{key: value})
+        array.flags.writeable = True
+        # A field of the same type and shape is the easiest way to overlap.
+        for other, _, _ in fields:
+            twin = args.get(other)
+            if other == name or type(twin) is not type(value) or isinstance(value, (int, float)):
+                continue
+            same = (value[0], value[2]) == (twin[0], twin[2]) if isinstance(value, tuple) else (
+                twin.dtype == value.dtype and twin.shape == value.shape)  # fmt: skip
+            if same:
+                pair = {key: value, other.replace("[", "__").replace("]", ""): value}
+                with pytest.raises(InvalidArgumentError, match="expected no overlap with"):
+                    refuse_any(op, pair)
+
+
+def refuse_any(op, changes):
+    args = good(op) | {k.replace("__", "[") + "]" if "__" in k else k: v for k, v in changes.items()}
+    _native.run_op(op, args, "definition", 1)
+
+
+@pytest.mark.parametrize("op, field, value, message", [
+    # every view: type, rank, dimensions
+    ("add", "x", np.zeros((P, D), np.float16), "expected [*, *] F32, found [3, 64] F16"),
+    ("add", "x", f32(P, D, 1), "expected [*, *] F32, found [3, 64, 1] F32"),
+    ("add", "x", f32(D), "expected [*, *] F32, found [64] F32"),
+    ("add", "y", f32(P, D + 1), "expected [3, 64] F32, found [3, 65] F32"),
+    ("add", "y", f32(P + 1, D), "expected [3, 64] F32, found [4, 64] F32"),
+    ("add", "count", i32(2), "expected [1] I32, found [2] I32"),
+    ("add", "count", np.zeros(1, np.int64), "expected [1] I32, found [1] I64"),
+    ("copy_rows", "x", i32(P, D), "expected [*, *] F32, found [3, 64] I32"),
+    ("copy_rows", "out", f32(P, 9), "expected [3, 64] F32, found [3, 9] F32"),
+    ("gather_rows", "table", ("Q2_K", u8(5, 84), (5, 256)),
+     "expected [*, *] of a decodable type, found [5, 256] Q2_K"),
+    ("gather_rows", "ids", i32(P, 1), "expected [*] I32, found [3, 1] I32"),
+    ("gather_rows", "out", f32(P, 65), "expected [3, 64] F32, found [3, 65] F32"),
+    ("gather_rows", "scale", float("inf"), "expected a finite number, found inf"),
+    ("rms_norm", "x", np.zeros((P, D), np.float16), "expected [*, *] F32, found [3, 64] F16"),
+    ("rms_norm", "gain", f32(D - 1), "expected [64] F32, found [63] F32"),
+    ("rms_norm", "out", np.zeros((P, D), np.float16),
+     "expected [3, 64] BF16 or F32, found [3, 64] F16"),
+    ("rms_norm", "eps", 0.0, "expected a finite number above 0, found 0"),
+    ("rms_norm", "eps", float("nan"), "expected a finite number above 0, found nan"),
+    ("linear", "x", np.zeros((P, D), np.float16),
+     "expected [*, *] BF16 or F32, found [3, 64] F16"),
+    ("linear", "w__0", f32(5, D + 1), "expected [*, 64] of a decodable type, found [5, 65] F32"),
+    ("linear", "w__1", ("Q4_1", u8(7, 60), (7, 96)),
+     "expected [*, 64] of a decodable type, found [7, 96] Q4_1"),
+    ("linear", "w__1", ("IQ4_NL", u8(7, 36), (7, D)),
+     "expected [*, 64] of a decodable type, found [7, 64] IQ4_NL"),
+    ("linear", "y__0", f32(P, 6), "expected [3, 5] F32, found [3, 6] F32"),
+    ("linear", "y__1", None, "expected a view, as w[1] is present"),
+    ("linear", "y__2", f32(P, 1), "expected no view, as w[2] is absent"),
+    ("linear", "bias__0", f32(4), "expected [5] F32, found [4] F32"),
+    ("linear", "bias__3", f32(4), "expected no view, as w[3] is absent"),
+    ("linear", "w__3", f32(5, D), "expected segments without a gap, found none before this one"),
+    ("rope", "x", f32(P, D), "expected [*, *, *] F32, found [3, 64] F32"),
+    ("rope", "freq", f32(5), "expected at most 4 frequencies for heads of 8, found 5"),
+    ("rope", "rows", i32(P, 2), "expected [3, 3] I32, found [3, 2] I32"),
+    ("rope", "out", f32(P, 2, 9), "expected [3, 2, 8] BF16 or F32, found [3, 2, 9] F32"),
+    ("rope", "neox", 2, "expected 0 .. 1, found 2"),
+    ("kv_append", "v", f32(P, 2, 9), "expected [3, 2, 8] BF16 or F32, found [3, 2, 9] F32"),
+    ("kv_append", "rows", i32(P + 1, 3), "expected [3, 3] I32, found [4, 3] I32"),
+    ("kv_append", "k_cache", b16(B, C, 2, 9),
+     "expected [*, *, 2, 8] BF16 or F32, found [2, 10, 2, 9] BF16"),
+    ("kv_append", "v_cache", b16(B, C + 1, 2, 8),
+     "expected [2, 10, 2, 8] BF16 or F32, found [2, 11, 2, 8] BF16"),
+    ("kv_append", "v_cache", f32(B, C, 2, 8), "expected BF16 as k_cache, found F32"),
+    ("attend", "q", b16(P, 4), "expected [*, *, *] BF16 or F32, found [3, 4] BF16"),
+    ("attend", "k_cache", b16(B, C, 2, 9),
+     "expected [*, *, *, 8] BF16 or F32, found [2, 10, 2, 9] BF16"),
+    ("attend", "k_cache", b16(B, C, 3, 8), "expected heads that divide the 4 of q, found 3"),
+    ("attend", "k_cache", f32(B, C, 2, 8), "expected BF16 as q, found F32"),
+    ("attend", "v_cache", b16(B, C, 1, 8),
+     "expected [2, 10, 2, 8] BF16 or F32, found [2, 10, 1, 8] BF16"),
+    ("attend", "v_cache", f32(B, C, 2, 8), "expected BF16 as k_cache, found F32"),
+    ("attend", "rows", i32(P, 4), "expected [3, 3] I32, found [3, 4] I32"),
+    ("attend", "out", f32(P, 4, 8), "expected BF16 as q, found F32"),
+    ("attend", "out", b16(P, 2, 8), "expected [3, 4, 8] BF16 or F32, found [3, 2, 8] BF16"),
+    ("attend", "scale", float("nan"), "expected a finite number, found nan"),
+    ("attend", "window", -1, "expected at least 0, found -1"),
+    ("attend", "split", 0, "expected at least 1, found 0"),
+    ("silu_mul", "gate", f32(P), "expected [*, *] F32, found [3] F32"),
+    ("silu_mul", "up", f32(P, 1), "expected [3, 64] F32, found [3, 1] F32"),
+    ("silu_mul", "out", b16(P, 1), "expected [3, 64] BF16 or F32, found [3, 1] BF16"),
+    ("argmax", "x", i32(P, D), "expected [*, *] F32, found [3, 64] I32"),
+    ("argmax", "id", i32(P + 1), "expected [3] I32, found [4] I32"),
+    # round ops
+    ("ctl_read", "ring", u8(4, 528), "expected [*, 536] U8, found [4, 528] U8"),
+    ("ctl_read", "round", i32(1), "expected [1] I64, found [1] I32"),
+    ("ctl_read", "ctl", u8(1, 536), "expected [536] U8, found [1, 536] U8"),
+    ("commit", "ctl", u8(535), "expected [536] U8, found [535] U8"),
+    ("commit", "slots", u8(B, 31), "expected [*, 32] U8, found [2, 31] U8"),
+    ("commit", "pending", u8(B + 1, 88), "expected [2, 88] U8, found [3, 88] U8"),
+    ("commit", "counters", u8(B, 192), "expected [2, 200] U8, found [2, 192] U8"),
+    ("commit", "tokens", i32(B + 1, C), "expected [2, *] I32, found [3, 10] I32"),
+    ("commit", "tokens", i32(B, 1), "expected at least 2 positions, found 1"),
+    ("commit", "kept", i32(B + 1), "expected [2] I32, found [3] I32"),
+    ("draft_none", "drafts", i32(B), "expected [*, *] I32, found [2] I32"),
+    ("draft_none", "drafts", i32(B, 16), "expected at most 15 proposals, found 16"),
+    ("draft_none", "n_draft", i32(1), "expected [2] I32, found [1] I32"),
+    ("draft_planted", "counters", u8(1, 200), "expected [2, 200] U8, found [1, 200] U8"),
+    ("draft_planted", "table", i32(1, 9), "expected [2, *] I32, found [1, 9] I32"),
+    ("draft_planted", "accept", f32(3), "expected [*] I32, found [3] F32"),
+    ("draft_planted", "vocab", 0, "expected at least 1, found 0"),
+    ("draft_ngram", "tokens", i32(1, 9), "expected [2, *] I32, found [1, 9] I32"),
+    ("draft_ngram", "n_min", 0, "expected at least 1, found 0"),
+    ("draft_ngram", "n_max", 0, "expected at least 1, found 0"),
+    ("round_rows", "requests", u8(B, 128), "expected [2, 136] U8, found [2, 128] U8"),
+    ("round_rows", "drafts", i32(1, K), "expected [2, *] I32, found [1, 4] I32"),
+    ("round_rows", "rows", i32(10, 2), "expected [*, 3] I32, found [10, 2] I32"),
+    ("round_rows", "ids", i32(9), "expected [10] I32, found [9] I32"),
+    ("round_rows", "span", i32(B, 3), "expected [2, 2] I32, found [2, 3] I32"),
+    ("round_rows", "width", 0, "expected 1 .. 16, found 0"),
+    ("round_rows", "width", 17, "expected 1 .. 16, found 17"),
+    ("round_rows", "width", 6, "expected at most 5 with 4 drafts, found 6"),
+    ("round_rows", "ctx", 0, "expected at least 1, found 0"),
+    ("accept", "requests", u8(B, 8), "expected [2, 136] U8, found [2, 8] U8"),
+    ("accept", "span", i32(B), "expected [2, 2] I32, found [2] I32"),
+    ("accept", "chosen", i32(P, 1), "expected [*] I32, found [3, 1] I32"),
+    ("accept", "pending", u8(1, 88), "expected [2, 88] U8, found [1, 88] U8"),
+    ("accept", "ctx", 0, "expected at least 1, found 0"),
+    ("publish", "kept", i32(1), "expected [2] I32, found [1] I32"),
+    ("publish", "round", np.zeros(2, np.int64), "expected [1] I64, found [2] I64"),
+    ("publish", "ring", u8(4, 6160), "expected [*, 6168] U8, found [4, 6160] U8"),
+])  # fmt: skip
+def test_rule(op, field, value, message):
+    name = field.replace("__", "[") + "]" if "__" in field else field
+    refuse(op, f"{name}: {message}", **{field: value})
+
+
+def test_rules_of_two_fields():
+    refuse("kv_append", "k: expected F32 as k_cache, found BF16", k=b16(P, 2, 8),
+           k_cache=f32(B, C, 2, 8), v_cache=f32(B, C, 2, 8))  # fmt: skip
+    refuse("kv_append", "v: expected F32 as v_cache, found BF16", v=b16(P, 2, 8),
+           k_cache=f32(B, C, 2, 8), v_cache=f32(B, C, 2, 8))  # fmt: skip
+    refuse("round_rows", "rows: expected room for a width of 5, found 4 rows", rows=i32(4, 3),
+           ids=i32(4))  # fmt: skip
+    refuse("commit", "slots: expected at most 64 slots, found 65", slots=u8(65, 32))
+    refuse("rms_norm", "out: expected [3, 2, 64] BF16 or F32, found [3, 64] F32", x=f32(P, 2, D))
+
+
+def test_strides_and_offsets():
+    wide = f32(P, 2 * D)
+    packed = f32(P, 4, 8)
+    refuse("add", "x: expected an array with dense rows that holds the shape exactly",
+           x=wide[:, ::2])  # fmt: skip
+    refuse("rope", "x: expected a stride of dimension 1 of exactly 32 bytes, found 64",
+           x=packed[:, ::2])  # fmt: skip
+    refuse("add", "x: expected a stride of dimension 0 of at least 256 bytes, found 0",
+           x=np.broadcast_to(f32(D), (P, D)))  # fmt: skip
+    odd = np.zeros(P * D * 4 + 1, U8)
+    refuse("add", "x: expected an array with dense rows that holds the shape exactly",
+           x=("F32", odd[1:-1], (P, D)))  # fmt: skip
+    address = odd.ctypes.data + 1
+    refuse("add", f"x: expected an offset that is a multiple of 4, found {address}",
+           x=("F32", odd[1:], (P, D)))  # fmt: skip
+    slots = np.zeros((B, 33), U8)[:, :32]
+    refuse("accept", "slots: expected structures aligned to 4 bytes, found offset "
+           f"{slots.ctypes.data}, stride 33", slots=slots)  # fmt: skip
+    refuse("gather_rows", "table: expected rows of whole blocks, found 65 of Q4_1",
+           table=("Q4_1", u8(5, 40), (5, 65)))  # fmt: skip
+    refuse("add", "x: expected a known type and rank 1 .. 4, found ? and rank 2",
+           x=("Q9_9", u8(5, 40), (5, 65)))  # fmt: skip
+
+
+def test_slices_of_packed_rows_may_lie_side_by_side():
+    packed = f32(P, 12)
+    refuse("linear", "y[0]: expected no overlap with y[1], found both in buffer 0",
+           y__0=packed[:, :5], y__1=packed[:, 4:11])  # fmt: skip
+    refuse_any("linear", {"y__0": packed[:, :5], "y__1": packed[:, 5:]})
+    refuse_any("linear", {"y__0": packed[:, 7:], "y__1": packed[:, :7]})
+    refuse("linear", "y[1]: expected no overlap with x, found both in buffer 0", x=wide_x(),
+           y__1=WIDE[:, 60:67])  # fmt: skip
+
+
+WIDE = f32(P, 2 * D)
+
+
+def wide_x():
+    return WIDE[:, :D]
+
+
+def test_the_call_itself():
+    args = good("add")
+    for bad, error in ((("nope", args, "fast", 1), ValueError), (("add", args, "slow", 1), ValueError),
+                       (("add", args | {"z": f32(1)}, "fast", 1), TypeError),
+                       (("add", args | {"x": [1.0]}, "fast", 1), TypeError),
+                       (("add", args | {"x": ("F32", f32(1))}, "fast", 1), TypeError),
+                       (("rms_norm", good("rms_norm") | {"eps": "1"}, "fast", 1), TypeError),
+                       (("attend", good("attend") | {"split": 2**40}, "fast", 1), OverflowError),
+                       (("add", args, "fast", 0), InvalidArgumentError),
+                       (("add", args, "fast"), TypeError)):  # fmt: skip
+        with pytest.raises(error):
+            _native.run_op(*bad)

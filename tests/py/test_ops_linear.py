@@ -1,0 +1,128 @@
+"""linear: against FP64, fast table against definition, and rows that do not know their neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from op_tools import FAST_TYPES, TABLES, TYPES, act, ints, run, weights
+import dense
+from tolerances import close_linear
+
+ACTS = ("BF16", "F32")
+
+
+def elems(kind: str) -> int:
+    return 256 if kind.endswith("_K") else 32 if kind[0] == "Q" else 1
+
+
+def linear(x, w, n_out, rows, table="definition", threads=1, count=None, bias=None):
+    y = np.full((rows, n_out), np.nan, np.float32)
+    run("linear", table, threads, x=x, count=ints(rows if count is None else count), w0=w, y0=y,
+        bias0=bias)  # fmt: skip
+    return y
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("act_type", ACTS)
+@pytest.mark.parametrize("kind", TYPES)
+def test_against_float64(kind, act_type, table):
+    rng = np.random.default_rng(1)
+    block = elems(kind)
+    for n, k, p in ((1, block, 1), (7, 3 * block, 2), (33, 512, 5), (5, 768, 3)):
+        w, values = weights(kind, n, k, rng)
+        x, xv = act(rng.standard_normal((p, k)), act_type)
+        bias = rng.standard_normal(n).astype(np.float32)
+        close_linear(linear(x, w, n, p, table, 2, bias=bias), dense.linear(xv, values, bias))
+        close_linear(linear(x, w, n, p, table), dense.linear(xv, values))
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "I8"])
+@pytest.mark.parametrize("k", [1, 7, 8, 31, 33, 63, 100, 513])
+def test_short_last_group(kind, k, table):
+    rng = np.random.default_rng(k)
+    w, values = weights(kind, 5, k, rng)
+    x, xv = act(rng.standard_normal((6, k)), "BF16")
+    close_linear(linear(x, w, 5, 6, table), dense.linear(xv, values))
+
+
+def test_by_hand():
+    # One Q8_0 block: scale 0.5, codes 0 .. 31; ones and a single 3.
+    raw = np.concatenate([np.array([0.5], np.float16).view(np.uint8), np.arange(32, dtype=np.uint8)])
+    x = np.ones((1, 32), np.float32)
+    x[0, 10] = 3
+    for table in TABLES:
+        assert linear(x, ("Q8_0", raw, (1, 32)), 1, 1, table)[0, 0] == 0.5 * (31 * 16 + 20)
+    # One Q4_1 block: scale 2, minimum -1, all codes 15.
+    raw = np.concatenate([np.array([2, -1], np.float16).view(np.uint8), np.full(16, 255, np.uint8)])
+    for table in TABLES:
+        assert linear(x, ("Q4_1", raw, (1, 32)), 1, 1, table)[0, 0] == 29 * 34
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_fast_is_the_definition(kind):
+    rng = np.random.default_rng(2)
+    block = elems(kind)
+    for case in range(24):
+        k = block * int(rng.integers(1, {1: 300, 32: 40, 256: 5}[block]))
+        n = int(rng.integers(1, 30))
+        p = int(rng.integers(1, (9, 150)[case % 3 == 0]))
+        w, _ = weights(kind, n, k, rng)
+        x, _ = act(rng.standard_normal((p, k)) * 10.0 ** rng.integers(-3, 4), ACTS[case % 2])
+        count = int(rng.integers(0, p + 1))
+        want = linear(x, w, n, p, "definition", 1, count)
+        for threads in (1, 2, 3, 4):
+            got = linear(x, w, n, p, "fast", threads, count)
+            assert got.tobytes() == want.tobytes(), (k, n, p, count, threads)
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("kind", FAST_TYPES)
+def test_a_row_does_not_know_its_neighbours(kind, table):
+    rng = np.random.default_rng(3)
+    n, k, most = 13, 512, 70
+    w, _ = weights(kind, n, k, rng)
+    x, _ = act(rng.standard_normal((most, k)), "F32")
+    alone = np.concatenate([linear(x[r : r + 1], w, n, 1, table) for r in range(most)])
+    for p in (*range(1, 10), 16, 63, 64, 65, most):
+        order = rng.permutation(most)[:p]
+        y = linear(np.ascontiguousarray(x[order]), w, n, p, table, 2)
+        assert y.tobytes() == alone[order].tobytes(), p
+    for count in (1, 2, 5, 9):  # what lies behind the live rows is anything
+        junk = np.full((12, k), np.nan, np.float32)
+        junk[count + 1 :] = np.inf
+        junk[:count] = x[:count]
+        y = linear(junk, w, n, 12, table, 2, count)
+        assert y[:count].tobytes() == alone[:count].tobytes()
+        assert np.isnan(y[count:]).all()  # not written here, and never an exception
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_segments_of_mixed_types_into_packed_rows(table):
+    rng = np.random.default_rng(4)
+    p, k, sizes, kinds = 5, 512, (7, 12, 1, 30), ("Q4_1", "Q6_K", "F16", "Q4_K")
+    x, xv = act(rng.standard_normal((p, k)), "BF16")
+    packed = np.full((p, sum(sizes)), np.nan, np.float32)
+    fields, want, at = {}, [], 0
+    for s, (n, kind) in enumerate(zip(sizes, kinds, strict=True)):
+        fields[f"w{s}"], values = weights(kind, n, k, rng)
+        fields[f"y{s}"] = packed[:, at : at + n]
+        bias = rng.standard_normal(n).astype(np.float32) if s % 2 else None
+        fields[f"bias{s}"] = bias
+        want.append(dense.linear(xv, values, bias))
+        at += n
+    run("linear", table, 3, x=x, count=ints(p), **fields)
+    for got, ref in zip(np.split(packed, np.cumsum(sizes)[:-1], axis=1), want, strict=True):
+        close_linear(got, ref)
+
+
+def test_weights_and_inputs_at_any_address():
+    rng = np.random.default_rng(5)
+    (kind, raw, shape), values = weights("Q4_1", 6, 96, rng)
+    room = np.zeros(raw.size + 3, np.uint8)
+    shifted = room[3:].reshape(raw.shape)
+    shifted[:] = raw
+    wide = rng.standard_normal((4, 200)).astype(np.float32)
+    for table in TABLES:
+        y = linear(wide[:, 50:146], (kind, shifted, shape), 6, 4, table)
+        close_linear(y, dense.linear(wide[:, 50:146], values))

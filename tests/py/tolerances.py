@@ -1,0 +1,55 @@
+"""Every numeric bound of the op tests, by name. A failing test means: fix the kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+
+LINEAR_REL_L2 = 3e-6  # a row of a matrix product before output rounding, against FP64
+ELEMENTWISE = 1e-5  # largest error of an element, relative to the row's largest magnitude
+BF16_ULPS = 1  # how far a BF16 output may be from the rounded FP64 value ...
+BF16_SHARE = 0.005  # ... and the share of elements that may differ at all
+
+
+def finite(x: np.ndarray) -> np.ndarray:
+    assert np.isfinite(x).all(), "not finite"
+    return x
+
+
+def close_linear(got: np.ndarray, want: np.ndarray) -> None:
+    got = finite(got).astype(np.float64)
+    norm = np.linalg.norm(want, axis=-1)
+    error = np.linalg.norm(got - want, axis=-1) / np.where(norm > 0, norm, 1)
+    assert error.max() <= LINEAR_REL_L2, error.max()
+
+
+def close_elements(got: np.ndarray, want: np.ndarray) -> None:
+    scale = np.abs(want).max(axis=-1, keepdims=True)
+    error = np.abs(finite(got) - want) / np.where(scale > 0, scale, 1)
+    assert error.max() <= ELEMENTWISE, error.max()
+
+
+def ordered(bits: np.ndarray) -> np.ndarray:
+    """BF16 patterns as integers in the order of their values; neighbours differ by 1."""
+    b = bits.astype(np.int32)
+    return np.where(b & 0x8000, -(b & 0x7FFF), b)
+
+
+def close_bf16(got_bits: np.ndarray, want: np.ndarray) -> None:
+    """ULPs mean nothing where a sum cancels to about zero: there ELEMENTWISE holds instead."""
+    want_bits = to_bf16(want.astype(np.float32))
+    got = finite(from_bf16(got_bits))
+    near = np.abs(got - want) <= ELEMENTWISE * np.abs(want).max(axis=-1, keepdims=True)
+    off = np.where(near, 0, np.abs(ordered(got_bits) - ordered(want_bits)))
+    assert off.max() <= BF16_ULPS, off.max()
+    allowed = max(1, int(BF16_SHARE * off.size))  # a small case may have one
+    assert np.count_nonzero(off) <= allowed, (np.count_nonzero(off), off.size)
+
+
+def to_bf16(x: np.ndarray) -> np.ndarray:
+    """Round to nearest even; no NaN in."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bf16(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
