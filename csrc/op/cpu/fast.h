@@ -9,9 +9,13 @@
 #define SK_HAVE_AVX2 1
 #define SK_AVX2      __attribute__((target("avx2,fma,f16c")))
 #define SK_INLINE    static inline __attribute__((always_inline)) SK_AVX2
-/* Before a loop of few turns whose arrays are meant to be registers; gcc -O2 would not unroll it.
- */
+/* Before a loop of few turns whose arrays are meant to be registers. gcc -O2 would not unroll it;
+ * clang would, and does so too late for the arrays when asked. */
+#ifdef __clang__
+#define SK_UNROLL
+#else
 #define SK_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 void sk_avx2_linear(const void *args, const sk_cpu *cpu);
 void sk_avx2_attend(const void *args, const sk_cpu *cpu);
