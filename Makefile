@@ -59,7 +59,7 @@ C_SOURCES := $(filter-out csrc/py/%,$(SOURCES)) $(call list,tests/c/sources.txt)
 C_TABLES  := $(patsubst tests/c/test_%.c,X(%),$(call list,tests/c/sources.txt))
 C_FLAGS   := $(call list,csrc/flags.txt) -Werror -DSK_FAULTS -Icsrc -I. -g
 # -w: the flow analysis of instrumented code warns of what cannot happen.
-C_SAN     := -w -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+C_SAN     := -w -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 
 define c_variant # name, extra flags
 build/c/$(1)/sk_tests: $$(C_SOURCES:%.c=build/c/$(1)/%.o)
