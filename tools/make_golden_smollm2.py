@@ -82,7 +82,9 @@ def reference(path: str):  # noqa: ANN201
             w = unpermute(w, kv) if part == "attn_k" else w
             state[f"model.layers.{layer}.{names[part]}.weight"] = w
     missing = model.load_state_dict({n: torch.tensor(w) for n, w in state.items()}, strict=False)
-    assert not missing.unexpected_keys and not [n for n in missing.missing_keys if "rotary" not in n]
+    assert not missing.unexpected_keys and not [
+        n for n in missing.missing_keys if "rotary" not in n
+    ]
     theta = getattr(model.config, "rope_parameters", None) or {}
     assert float(theta.get("rope_theta", model.config.to_dict().get("rope_theta"))) == float(
         k["llama.rope.freq_base"]

@@ -81,7 +81,9 @@ def _console() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]) -> Any:
+def _table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]
+) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
@@ -136,7 +138,9 @@ def _inspect(args: argparse.Namespace) -> None:
     for name, part in tables.items():
         out.print()
         if isinstance(part, dict):
-            out.print(_table(name, ("key", "value"), [(k, _flat(v)) for k, v in part.items()], set()))
+            out.print(
+                _table(name, ("key", "value"), [(k, _flat(v)) for k, v in part.items()], set())
+            )
         elif part:
             head = list(part[0])
             cells = [[_cell(row[h]) for h in head] for row in part]
