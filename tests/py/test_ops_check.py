@@ -62,7 +62,7 @@ def good(op):
                        "count": count, "out": b16(P, 4, 8), "scale": 1.0, "window": 0, "split": 4},
         "add": {"x": f32(P, D), "count": count, "y": f32(P, D)},
         "copy_rows": {"x": f32(P, D), "count": count, "out": f32(P, D)},
-        "gelu_mul": dict(gate=f32(P, D), up=f32(P, D), count=count, out=b16(P, D)),
+        "gelu_mul": {"gate": f32(P, D), "up": f32(P, D), "count": count, "out": b16(P, D)},
         "silu_mul": {"gate": f32(P, D), "up": f32(P, D), "count": count, "out": b16(P, D)},
         "argmax": {"x": f32(P, D), "count": count, "id": i32(P)},
         "accept": {"slots": s["slots"], "requests": s["requests"], "drafts": drafts, "n_draft": n_draft,
