@@ -33,17 +33,11 @@ void sk_cpu_rope(const void *args, const sk_cpu *cpu)
     }
 }
 
-/* Address of (slot, pos, head) in a cache. */
-static uint8_t *cache_at(const sk_view *cache, int32_t slot, int64_t pos, int64_t head)
-{
-    return cache->p + slot * cache->stride[0] + pos * cache->stride[1] + head * cache->stride[2];
-}
-
 static void append_row(const sk_view *fresh, int64_t r, const sk_view *cache, const sk_row *row)
 {
     for (int64_t h = 0; h < fresh->dim[1]; h++) {
         const uint8_t *from = sk_view_head(fresh, r, h);
-        uint8_t *to = cache_at(cache, row->slot, row->pos, h);
+        uint8_t *to = sk_cache_at(cache, row->slot, row->pos, h);
         for (int64_t i = 0; i < fresh->dim[2]; i++)
             sk_act_set(cache->dtype, to, i, sk_act_get(fresh->dtype, from, i));
     }
@@ -63,25 +57,19 @@ void sk_cpu_kv_append(const void *args, const sk_cpu *cpu)
 
 /* ---- attend ---------------------------------------------------------------------------------- */
 
-/* Scratch of one (row, head): every score of the row, a split's product with V, the merged one. */
-typedef struct scratch {
-    float *score;  // [C]
-    float *part;   // [D]
-    float *merged; // [D]
-} scratch;
-
-static scratch scratch_at(const sk_attend_args *a, uint8_t *work)
+sk_attend_scratch sk_attend_scratch_at(const sk_attend_args *a, const sk_cpu *cpu, int32_t worker)
 {
-    float *at = (float *)(void *)work;
-    scratch s = {.score = at};
+    uint8_t *work = cpu->work + (uint64_t)worker * sk_attend_scratch_bytes(a);
+    sk_attend_scratch s = {.score = (float *)(void *)work};
     s.part = s.score + a->k_cache.dim[1];
     s.merged = s.part + a->q.dim[2];
+    s.q = s.merged + a->q.dim[2];
     return s;
 }
 
 uint64_t sk_attend_scratch_bytes(const sk_attend_args *a)
 {
-    uint64_t floats = (uint64_t)a->k_cache.dim[1] + 2 * (uint64_t)a->q.dim[2];
+    uint64_t floats = (uint64_t)a->k_cache.dim[1] + 3 * (uint64_t)a->q.dim[2];
     return (4 * floats + 63) & ~(uint64_t)63;
 }
 
@@ -93,39 +81,31 @@ static float dot_lanes(int32_t type, const uint8_t *q, const uint8_t *k, int64_t
     return sk_tree8(acc);
 }
 
-static float max_of(const float *x, int64_t n)
+void sk_attend_head(const sk_attend_args *a, int64_t r, int64_t head, const sk_attend_scratch *s)
 {
-    float max = x[0];
-    for (int64_t i = 1; i < n; i++)
-        if (x[i] > max) max = x[i];
-    return max;
-}
-
-static void attend_head(const sk_attend_args *a, const sk_row *row, int64_t r, int64_t head,
-                        const scratch *s)
-{
+    const sk_row *row = sk_row_at(&a->rows, r);
     int64_t dim = a->q.dim[2];
     int64_t kv_head = head / (a->q.dim[1] / a->k_cache.dim[2]);
-    int64_t first = a->window > 0 && row->pos >= a->window ? row->pos - a->window + 1 : 0;
+    int64_t first = sk_attend_first(a, row);
     int64_t n = row->pos - first + 1;
     const uint8_t *q = sk_view_head(&a->q, r, head);
     uint8_t *out = sk_view_head(&a->out, r, head);
     float max;
     float total = 0;
     for (int64_t j = 0; j < n; j++) {
-        const uint8_t *k = cache_at(&a->k_cache, row->slot, first + j, kv_head);
+        const uint8_t *k = sk_cache_at(&a->k_cache, row->slot, first + j, kv_head);
         s->score[j] = dot_lanes(a->q.dtype, q, k, dim) * a->scale;
     }
-    max = max_of(s->score, n); // also the maximum of the splits' maxima
+    max = sk_max_of(s->score, n); // also the maximum of the splits' maxima
     for (int64_t i = 0; i < dim; i++) s->merged[i] = 0;
     for (int64_t begin = 0; begin < n; begin += a->split) { // splits in ascending order
         int64_t end = n - begin < a->split ? n : begin + a->split;
-        float part_max = max_of(s->score + begin, end - begin);
+        float part_max = sk_max_of(s->score + begin, end - begin);
         float sum = 0;
         float weight;
         for (int64_t i = 0; i < dim; i++) s->part[i] = 0;
         for (int64_t j = begin; j < end; j++) {
-            const uint8_t *v = cache_at(&a->v_cache, row->slot, first + j, kv_head);
+            const uint8_t *v = sk_cache_at(&a->v_cache, row->slot, first + j, kv_head);
             float p = expf(s->score[j] - part_max);
             sum += p;
             p = sk_act_round(a->q.dtype, p);
@@ -142,8 +122,8 @@ static void attend_head(const sk_attend_args *a, const sk_row *row, int64_t r, i
 void sk_cpu_attend(const void *args, const sk_cpu *cpu)
 {
     const sk_attend_args *a = args;
-    scratch s = scratch_at(a, cpu->work);
+    sk_attend_scratch s = sk_attend_scratch_at(a, cpu, 0);
     int64_t n_rows = sk_live_rows(&a->count, a->q.dim[0]);
     for (int64_t r = 0; r < n_rows; r++)
-        for (int64_t h = 0; h < a->q.dim[1]; h++) attend_head(a, sk_row_at(&a->rows, r), r, h, &s);
+        for (int64_t h = 0; h < a->q.dim[1]; h++) sk_attend_head(a, r, h, &s);
 }

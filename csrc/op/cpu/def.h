@@ -64,7 +64,41 @@ static inline const sk_row *sk_row_at(const sk_view *rows, int64_t r)
     return (const sk_row *)(const void *)sk_view_row(rows, r);
 }
 
-/* The scratch of one worker for one (row, head) of attend; see attend.c. */
+/* Address of (slot, pos, head) in a cache. */
+static inline uint8_t *sk_cache_at(const sk_view *cache, int32_t slot, int64_t pos, int64_t head)
+{
+    return cache->p + slot * cache->stride[0] + pos * cache->stride[1] + head * cache->stride[2];
+}
+
+static inline float sk_max_of(const float *x, int64_t n)
+{
+    float max = x[0];
+    for (int64_t i = 1; i < n; i++)
+        if (x[i] > max) max = x[i];
+    return max;
+}
+
+/* First position that a row sees. */
+static inline int64_t sk_attend_first(const sk_attend_args *a, const sk_row *row)
+{
+    return a->window > 0 && row->pos >= a->window ? row->pos - a->window + 1 : 0;
+}
+
+/* Scratch of one worker for one (row, head) of attend: every score of the row, a split's product
+ * with V, the merged one, and q in float (fast table only). */
+typedef struct sk_attend_scratch {
+    float *score;  // [C]
+    float *part;   // [D]
+    float *merged; // [D]
+    float *q;      // [D]
+} sk_attend_scratch;
+
 uint64_t sk_attend_scratch_bytes(const sk_attend_args *a);
+sk_attend_scratch sk_attend_scratch_at(const sk_attend_args *a, const sk_cpu *cpu, int32_t worker);
+
+/* Pieces of the definition, for whoever splits the work. */
+void sk_attend_head(const sk_attend_args *a, int64_t r, int64_t head, const sk_attend_scratch *s);
+void sk_rms_norm_rows(const sk_rms_norm_args *a, int64_t begin, int64_t end);
+void sk_silu_mul_rows(const sk_silu_mul_args *a, int64_t begin, int64_t end);
 
 #endif

@@ -1,5 +1,5 @@
-/* Entries of the fast table. They exist on x86-64 and run only where sk_cpu_isa() says so. Private
- * to op/cpu. */
+/* Entries of the fast table. sk_avx2_* exist on x86-64 and run only where sk_cpu_isa() says so.
+ * Private to op/cpu. */
 #ifndef SK_CPU_FAST_H
 #define SK_CPU_FAST_H
 
@@ -9,15 +9,23 @@
 #define SK_HAVE_AVX2 1
 #define SK_AVX2      __attribute__((target("avx2,fma,f16c")))
 #define SK_INLINE    static inline __attribute__((always_inline)) SK_AVX2
-/* Before a loop of few turns whose arrays are meant to be registers; gcc -O2 would not unroll it.
- */
+/* Before a loop of few turns whose arrays are meant to be registers. gcc -O2 would not unroll it;
+ * clang would, and does so too late for the arrays when asked. */
+#ifdef __clang__
+#define SK_UNROLL
+#else
 #define SK_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 void sk_avx2_linear(const void *args, const sk_cpu *cpu);
 void sk_avx2_attend(const void *args, const sk_cpu *cpu);
+void sk_avx2_argmax(const void *args, const sk_cpu *cpu);
 #else
 #define SK_HAVE_AVX2 0
 #endif
+
+void sk_fast_rms_norm(const void *args, const sk_cpu *cpu);
+void sk_fast_silu_mul(const void *args, const sk_cpu *cpu);
 
 /* Scratch of sk_avx2_linear; used by both tables so that plans do not depend on the processor. */
 uint64_t sk_fast_linear_bytes(const sk_linear_args *a, int32_t n_threads);

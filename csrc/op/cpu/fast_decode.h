@@ -74,6 +74,14 @@ SK_INLINE int64_t sk_fast_block_bytes(sk_dtype type)
     }
 }
 
+/* sk_tree8 of eight lanes. */
+SK_INLINE float sk_fast_tree8(__m256 acc)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(acc), _mm256_extractf128_ps(acc, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
 SK_INLINE float sk_fast_f16(const uint8_t *p)
 {
     uint16_t h;

@@ -44,13 +44,6 @@ typedef struct job {
     scratch *scratch;            // one a worker
 } job;
 
-SK_INLINE float tree8(__m256 acc)
-{
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(acc), _mm256_extractf128_ps(acc, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-}
-
 /* ---- activations ----------------------------------------------------------------------------- */
 
 SK_AVX2 static void widen_row(const sk_view *x, int64_t r, float *out)
@@ -75,7 +68,7 @@ SK_AVX2 static void sum_groups(const float *x, int64_t n_groups, float *sx, int6
         __m256 s = _mm256_setzero_ps();
         SK_UNROLL
         for (int v = 0; v < 4; v++) s = _mm256_add_ps(s, _mm256_loadu_ps(x + 32 * g + 8 * v));
-        sx[g * stride] = tree8(s);
+        sx[g * stride] = sk_fast_tree8(s);
     }
 }
 
@@ -163,7 +156,7 @@ SK_INLINE void dot_few(const job *j, sk_dtype type, int n, const uint8_t *w_row,
             add_tail(type, w_row, j->x + r * j->x_stride, j->k, lanes);
             acc[r] = _mm256_loadu_ps(lanes);
         }
-        out[r] = has_min ? tree8(acc[r]) + acc_min[r] : tree8(acc[r]);
+        out[r] = has_min ? sk_fast_tree8(acc[r]) + acc_min[r] : sk_fast_tree8(acc[r]);
     }
 }
 
