@@ -1,11 +1,10 @@
-"""Speed of `linear` on the CPU: weight types x rows, one JSON object a line.
+"""Speed of `linear` on the CPU for each weight type, as one op on random blocks.
 
-    python benchmarks/cpu_linear.py [--threads 2] [--rows 1,4,64] [--types Q4_1,Q8_0] [--k 2048] [--n 16384]
+    PYTHONPATH=python python benchmarks/cpu_linear.py [--types Q4_0,IQ2_S] [--rows 1,4,32]
 
-GB/s counts the bytes of the weights once; GFLOP/s counts two per weight and row. Each number is the
-median of `--repeats` calls, with the fastest and slowest; a call includes starting its threads.
-`read_gbs` is what summing as many bytes with NumPy reaches on the same threads, as a yardstick.
-"""
+Prints JSON Lines: the medians (and the best time, for a busy machine), in 10^9 weights a second and GB/s of weight bytes. A part, measured
+to explain the whole: neither a round nor tokens per second. The op makes its scratch and threads
+anew in each call, so matrices should take milliseconds."""
 
 from __future__ import annotations
 
@@ -13,71 +12,78 @@ import argparse
 import json
 import platform
 import statistics
+import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
-from stoker import _native
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "py"))
 
-BLOCKS = {"F32": (1, 4), "F16": (1, 2), "BF16": (1, 2), "Q4_0": (32, 18), "Q4_1": (32, 20),
-          "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "Q4_K": (256, 144),
-          "Q5_K": (256, 176), "Q6_K": (256, 210)}  # fmt: skip
+from blocks import IDS, PLAIN, random_blocks, sizes  # noqa: E402
+
+from stoker import _native  # noqa: E402
+
+TYPES = (*PLAIN, *(name for name in IDS if name != "Q8_K"))
 
 
-def timed(call, repeats: int) -> list[float]:
-    call()
-    out = []
-    for _ in range(repeats):
+def weight(name: str, n: int, k: int, rng: np.random.Generator):  # noqa: ANN201
+    """The op's argument for a random weight [n, k]."""
+    if name in PLAIN:
+        w = rng.standard_normal((n, k)).astype(np.float32)
+        w = w.astype(np.float16) if name == "F16" else w
+        if name == "BF16":
+            return "BF16", (w.view(np.uint32) >> 16).astype(np.uint16), (n, k)
+        return name, w, (n, k)
+    return name, random_blocks(name, n * k // sizes(name)[0], 0.02, rng).ravel(), (n, k)
+
+
+def seconds(fields: dict, args: argparse.Namespace) -> list[float]:
+    """Times of single calls, after one that is not counted; stops early when calls are slow."""
+    out: list[float] = []
+    for _ in range(args.repeat + 1):
         began = time.perf_counter()
-        call()
+        _native.run_op("linear", fields, args.table, args.threads)
         out.append(time.perf_counter() - began)
-    return out
-
-
-def read_gbs(threads: int) -> float:
-    parts = np.ones((threads, 1 << 25), np.int64)
-    with ThreadPoolExecutor(threads) as pool:
-        seconds = timed(lambda: list(pool.map(np.add.reduce, parts)), 5)
-    return parts.nbytes / min(seconds) / 1e9
-
-
-def measure(kind: str, p: int, k: int, n: int, threads: int, table: str, repeats: int) -> dict:
-    elems, n_bytes = BLOCKS[kind]
-    raw = np.full((n, k // elems * n_bytes), 0x2C, np.uint8)  # every F16 scale is about 0.07
-    x = np.full((p, k), 0x3F80, np.uint16)
-    y = np.empty((p, n), np.float32)
-    fields = {"x": ("BF16", x, x.shape), "count": np.array([p], np.int32),
-              "w[0]": (kind, raw, (n, k)), "y[0]": y}  # fmt: skip
-    seconds = timed(lambda: _native.run_op("linear", fields, table, threads), repeats)
-
-    def rate(amount):
-        return {"median": round(amount / statistics.median(seconds), 2),
-                "min": round(amount / max(seconds), 2), "max": round(amount / min(seconds), 2)}  # fmt: skip
-
-    return {"op": "linear", "type": kind, "rows": p, "k": k, "n": n, "threads": threads,
-            "table": table, "gbs": rate(raw.nbytes / 1e9), "gflops": rate(2e-9 * p * k * n),
-            "repeats": repeats}  # fmt: skip
+        if sum(out) > args.seconds and len(out) > 1:
+            break
+    return out[1:]
 
 
 def main() -> None:
-    ap = argparse.ArgumentParser()
-    ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--rows", default="1,4,64")
-    ap.add_argument("--types", default=",".join(BLOCKS))
-    ap.add_argument("--k", type=int, default=2048)
-    ap.add_argument("--n", type=int, default=16384)
-    ap.add_argument("--table", default="fast", choices=("fast", "definition"))
-    ap.add_argument("--repeats", type=int, default=9)
-    a = ap.parse_args()
-    about = {"machine": platform.machine(), "isa": _native.cpu_isa(),
-             "compiler": _native.build_info()["compiler"],
-             "read_gbs": round(read_gbs(a.threads), 2)}  # fmt: skip
-    print(json.dumps(about), flush=True)
-    for kind in a.types.split(","):
-        for p in map(int, a.rows.split(",")):
-            n = a.n if p < 16 else max(64, a.n // 8)
-            print(json.dumps(measure(kind, p, a.k, n, a.threads, a.table, a.repeats)), flush=True)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--types", default=",".join(TYPES))
+    parser.add_argument("--rows", default="1,4,32")
+    parser.add_argument("--shape", default="2048,4096", help="outputs, inputs")
+    parser.add_argument("--table", default="fast", choices=("fast", "definition"))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeat", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=1.0, help="limit of one measurement")
+    args = parser.parse_args()
+    n, k = map(int, args.shape.split(","))
+    rng = np.random.default_rng(1)
+    head = {"machine": platform.processor() or platform.machine(), "isa": _native.cpu_isa(),
+            "table": args.table, "threads": args.threads, "shape": [n, k]}  # fmt: skip
+    print(json.dumps(head))
+    for name in args.types.split(","):
+        w = weight(name, n, k, rng)
+        for rows in map(int, args.rows.split(",")):
+            x = (rng.standard_normal((rows, k)).astype(np.float32).view(np.uint32) >> 16).astype(
+                np.uint16
+            )
+            y = np.empty((rows, n), np.float32)
+            fields = {"x": ("BF16", x, x.shape), "count": np.array([rows], np.int32), "w[0]": w,
+                      "y[0]": y}  # fmt: skip
+            times = seconds(fields, args)
+            middle = statistics.median(times)
+            print(json.dumps({
+                "type": name, "rows": rows, "runs": len(times), "ms": round(1e3 * middle, 3),
+                "best_ms": round(1e3 * min(times), 3),
+                "spread": round((max(times) - min(times)) / middle, 2),
+                "gmac": round(1e-9 * n * k * rows / middle, 3),
+                "gweights": round(1e-9 * n * k / middle, 3),
+                "gbytes": round(1e-9 * w[1].nbytes / middle, 3),
+            }), flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

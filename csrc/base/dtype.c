@@ -31,27 +31,6 @@ bool sk_dtype_row_bytes(int64_t id, uint64_t n, uint64_t *out)
     return n % elems == 0 && sk_mul_u64(n / elems, (uint64_t)info->block_bytes, out);
 }
 
-bool sk_dtype_decodable(int64_t id)
-{
-    switch (id) {
-    case SK_F32:
-    case SK_F16:
-    case SK_BF16:
-    case SK_F64:
-    case SK_I8:
-    case SK_I16:
-    case SK_I32:
-    case SK_I64:
-    case SK_Q4_0:
-    case SK_Q4_1:
-    case SK_Q5_0:
-    case SK_Q5_1:
-    case SK_Q8_0:
-    case SK_Q4_K:
-    case SK_Q5_K:
-    case SK_Q6_K:
-        return true;
-    default:
-        return false;
-    }
-}
+bool sk_dtype_decodable(int64_t id) { return sk_dtype_find(id) && id != SK_Q8_1 && id != SK_U8; }
+
+bool sk_dtype_is_weight(int64_t id) { return sk_dtype_decodable(id) && id != SK_Q8_K; }

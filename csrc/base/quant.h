@@ -1,13 +1,14 @@
 /* Decoding of block formats: the one place that knows how codes, scales and minima are packed.
  *
- * A *group* is the run of consecutive elements that share one scale (and one minimum): 32 elements,
- * but 16 for Q6_K; plain float types use groups of 32 with scale 1. Within a group the value of
- * element j is exactly
+ * A *group* is a run of consecutive elements that share one scale (and one minimum): 32 elements,
+ * or 16 where the format has a scale for every 16; plain types use groups of 32 with scale 1.
+ * Within a group the value of element j is exactly
  *
  *     scale * code[j] + min          (one rounding, in the final addition; none when min is 0)
  *
- * because scale * code has at most 24 significant bits for every type. Codes are small integers and
- * are delivered as float so that products with BF16 activations are exact.
+ * because scale * code has at most 24 significant bits for every type but Q8_K. Codes are small
+ * numbers of at most eight significant bits (integers; eighths for IQ1) and are delivered as float,
+ * so that products with BF16 activations are exact.
  * Source: the ggml block layouts as described in docs/formats.md. */
 #ifndef SK_QUANT_H
 #define SK_QUANT_H
@@ -25,7 +26,7 @@ typedef struct sk_group {
 /* Elements per group: 32 or 16. 0 for types that are not decodable. */
 int32_t sk_quant_group_elems(sk_dtype type);
 
-/* True for the types whose min is not always 0 (Q4_1, Q5_1, Q4_K, Q5_K, ...). */
+/* True for the types whose min is not always 0 (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K). */
 bool sk_quant_has_min(sk_dtype type);
 
 /* Unpacks group number `g` of a row that starts at `row` (any alignment). `n` is the number of

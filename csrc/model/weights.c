@@ -70,9 +70,9 @@ static sk_code need(sk_binder *b, const char *name, const sk_tensor **out)
                              "%s: tensor %s: expected in the file, found none", sk_ckpt_path(b->ck),
                              name);
     mark_used(b, t);
-    if (!sk_dtype_decodable(t->type))
+    if (!sk_dtype_is_weight(t->type))
         return SK_FAIL_CHECK(b->st, SK_UNSUPPORTED, "BAD_TYPE", t->file_off,
-                             "%s: tensor %s: type %s is not implemented", sk_ckpt_path(b->ck), name,
+                             "%s: tensor %s: type %s is not one of weights", sk_ckpt_path(b->ck), name,
                              sk_dtype_name(t->type));
     *out = t;
     return SK_OK;

@@ -21,7 +21,7 @@ void sk_binder_fini(sk_binder *b);
 /* Is there a tensor of that name (printf-style)? */
 bool sk_binder_has(const sk_binder *b, const char *fmt, ...) SK_PRINTF(2, 3);
 
-/* A matrix [n_out, n_in] of any decodable type. Check MISSING_TENSOR, BAD_SHAPE or BAD_TYPE. */
+/* A matrix [n_out, n_in] of any weight type. Check MISSING_TENSOR, BAD_SHAPE or BAD_TYPE. */
 SK_MUST_USE sk_code sk_bind_matrix(sk_binder *b, int64_t n_out, int64_t n_in, int32_t *out,
                                    const char *fmt, ...) SK_PRINTF(5, 6);
 

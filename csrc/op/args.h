@@ -89,7 +89,7 @@ typedef struct sk_round_rows_args {
 
 /* out[r] = scale * decode(table[ids[r]]). Ids are checked by the host before they enter a plan. */
 typedef struct sk_gather_rows_args {
-    sk_view table; // any decodable type [V, D]
+    sk_view table; // any weight type [V, D]
     sk_view ids;   // I32 [P]
     sk_view count; // I32 [1]
     sk_view out;   // F32 [P, D]
@@ -112,7 +112,7 @@ typedef struct sk_rms_norm_args {
 typedef struct sk_linear_args {
     sk_view x;                    // act [P, K]
     sk_view count;                // I32 [1]
-    sk_view w[SK_LINEAR_SEGS];    // any decodable type [N_s, K]
+    sk_view w[SK_LINEAR_SEGS];    // any weight type [N_s, K]
     sk_view bias[SK_LINEAR_SEGS]; // F32 [N_s], optional
     sk_view y[SK_LINEAR_SEGS];    // F32 [P, N_s]
 } sk_linear_args;

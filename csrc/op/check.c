@@ -36,8 +36,8 @@ static const char *types_text(sk_types types)
         return "U8";
     case SK_TYPES_ACT:
         return "BF16 or F32";
-    case SK_TYPES_DECODABLE:
-        return "of a decodable type";
+    case SK_TYPES_WEIGHT:
+        return "of a weight type";
     }
     return "?";
 }
@@ -55,8 +55,8 @@ static bool types_have(sk_types types, int32_t dtype)
         return dtype == SK_U8;
     case SK_TYPES_ACT:
         return dtype == SK_BF16 || dtype == SK_F32;
-    case SK_TYPES_DECODABLE:
-        return sk_dtype_decodable(dtype);
+    case SK_TYPES_WEIGHT:
+        return sk_dtype_is_weight(dtype);
     }
     return false;
 }
@@ -252,7 +252,7 @@ static void want_finite(sk_checker *c, const char *field, float x)
 
 static void check_gather_rows(const sk_gather_rows_args *a, sk_checker *c)
 {
-    sk_want(c, "table", &a->table, SK_TYPES_DECODABLE, 2, SK_ANY, SK_ANY, 0, 0);
+    sk_want(c, "table", &a->table, SK_TYPES_WEIGHT, 2, SK_ANY, SK_ANY, 0, 0);
     sk_want(c, "ids", &a->ids, SK_TYPES_I32, 1, SK_ANY, 0, 0, 0);
     want_count(c, &a->count);
     sk_want(c, "out", &a->out, SK_TYPES_F32, 2, a->ids.dim[0], a->table.dim[1], 0, 0);
@@ -284,7 +284,7 @@ static void check_linear(const sk_linear_args *a, sk_checker *c)
         (void)snprintf(field, sizeof field, "w[%d]", s);
         if (present && s > 0 && !sk_view_present(&a->w[s - 1]))
             sk_break(c, field, "expected segments without a gap, found none before this one");
-        if (present) sk_want(c, field, w, SK_TYPES_DECODABLE, 2, SK_ANY, a->x.dim[1], 0, 0);
+        if (present) sk_want(c, field, w, SK_TYPES_WEIGHT, 2, SK_ANY, a->x.dim[1], 0, 0);
         (void)snprintf(field, sizeof field, "y[%d]", s);
         if (sk_view_present(&a->y[s]) != present)
             sk_break(c, field, "expected %s, as w[%d] is %s", present ? "a view" : "no view", s,

@@ -14,7 +14,7 @@ typedef enum sk_types {
     SK_TYPES_I64,
     SK_TYPES_U8,
     SK_TYPES_ACT,
-    SK_TYPES_DECODABLE
+    SK_TYPES_WEIGHT
 } sk_types;
 
 typedef struct sk_checker {

@@ -6,9 +6,17 @@
 #include <math.h>
 #include <string.h>
 
-static const sk_dtype decodable[] = {SK_F32,  SK_F16,  SK_BF16, SK_F64,  SK_I8,   SK_I16,
-                                     SK_I32,  SK_I64,  SK_Q4_0, SK_Q4_1, SK_Q5_0, SK_Q5_1,
-                                     SK_Q8_0, SK_Q4_K, SK_Q5_K, SK_Q6_K};
+static const struct {
+    sk_dtype type;
+    int32_t elems; // of a group
+} decodable[] = {
+    {SK_F32, 32},    {SK_F16, 32},     {SK_BF16, 32},  {SK_F64, 32},    {SK_I8, 32},
+    {SK_I16, 32},    {SK_I32, 32},     {SK_I64, 32},   {SK_Q4_0, 32},   {SK_Q4_1, 32},
+    {SK_Q5_0, 32},   {SK_Q5_1, 32},    {SK_Q8_0, 32},  {SK_Q2_K, 16},   {SK_Q3_K, 16},
+    {SK_Q4_K, 32},   {SK_Q5_K, 32},    {SK_Q6_K, 16},  {SK_Q8_K, 32},   {SK_IQ2_XXS, 32},
+    {SK_IQ2_XS, 16}, {SK_IQ3_XXS, 32}, {SK_IQ1_S, 32}, {SK_IQ4_NL, 32}, {SK_IQ3_S, 32},
+    {SK_IQ2_S, 16},  {SK_IQ4_XS, 32},  {SK_IQ1_M, 16}, {SK_TQ1_0, 32},  {SK_TQ2_0, 32},
+    {SK_MXFP4, 32},  {SK_NVFP4, 16},   {SK_Q1_0, 32},  {SK_Q2_0, 32}};
 
 static uint32_t bits_of(float x)
 {
@@ -46,17 +54,29 @@ static void sizes(void)
 
 static void what_can_be_decoded(void)
 {
-    int32_t n = 0;
+    size_t n = 0;
     for (int64_t id = -2; id < 1100; id++) {
         bool yes = sk_dtype_decodable(id);
+        int32_t elems = 0;
         n += yes;
         SK_EXPECT(!yes || sk_dtype_find(id));
+        SK_EXPECT(sk_dtype_is_weight(id) == (yes && id != SK_Q8_K));
         if (!sk_dtype_find(id)) continue;
-        SK_EXPECT_INT(!yes ? 0 : id == SK_Q6_K ? 16 : 32, sk_quant_group_elems((sk_dtype)id));
+        for (size_t i = 0; i < SK_COUNT(decodable); i++)
+            if (decodable[i].type == id) elems = decodable[i].elems;
+        SK_EXPECT_INT(elems, sk_quant_group_elems((sk_dtype)id));
     }
-    SK_EXPECT_INT((int64_t)SK_COUNT(decodable), n);
-    SK_EXPECT(sk_quant_has_min(SK_Q4_K) && sk_quant_has_min(SK_Q5_1));
+    SK_EXPECT_INT((int64_t)SK_COUNT(decodable), (int64_t)n);
+    SK_EXPECT(!sk_dtype_decodable(SK_Q8_1) && !sk_dtype_decodable(SK_U8));
+    SK_EXPECT(sk_quant_has_min(SK_Q4_K) && sk_quant_has_min(SK_Q5_1) && sk_quant_has_min(SK_Q2_K));
     SK_EXPECT(!sk_quant_has_min(SK_Q6_K) && !sk_quant_has_min(SK_F32));
+}
+
+/* At most eight significant bits: an integer, or a number of eighths in IQ1. */
+static bool is_code(sk_dtype type, float x)
+{
+    float unit = type == SK_IQ1_S || type == SK_IQ1_M ? 8 : 1;
+    return fabsf(x) <= 128 && unit * x == (float)(int)(unit * x);
 }
 
 /* 512 elements of random bytes: the value of each is scale * code + min, whatever the alignment of
@@ -86,23 +106,23 @@ static void check_type(sk_dtype type)
             float product = group.scale * group.code[j];
             float want = sk_quant_has_min(type) ? product + group.min : product;
             SK_REQUIRE(same(want, row[g * each + j]));
-            SK_REQUIRE(plain ||
-                       (fabsf(group.code[j]) <= 128 && group.code[j] == (float)(int)group.code[j]));
+            SK_REQUIRE(plain || is_code(type, group.code[j]));
         }
     }
 }
 
 static void groups_and_rows_agree(void)
 {
-    for (size_t i = 0; i < SK_COUNT(decodable); i++) check_type(decodable[i]);
+    for (size_t i = 0; i < SK_COUNT(decodable); i++) check_type(decodable[i].type);
 }
 
 static void products_are_exact(void) // so that the order of multiplication is free
 {
     static uint8_t row[210 * 2];
+    int n_checked = 0;
     for (size_t i = 0; i < SK_COUNT(decodable); i++) {
-        sk_dtype type = decodable[i];
-        if (sk_dtype_find(type)->block_elems == 1) continue;
+        sk_dtype type = decodable[i].type;
+        if (sk_dtype_find(type)->block_elems == 1 || type == SK_Q8_K) continue;
         for (uint32_t seed = 0; seed < 64; seed++) {
             sk_group group;
             fill(row, sizeof row, seed);
@@ -110,8 +130,33 @@ static void products_are_exact(void) // so that the order of multiplication is f
             if (!isfinite(group.scale)) continue;
             for (int32_t j = 0; j < sk_quant_group_elems(type); j++) {
                 double exact = (double)group.scale * (double)group.code[j];
+                if (fabs(exact) > 0x1.fffffep127) continue; // MXFP4 with the largest exponents
                 SK_REQUIRE(exact == (double)(group.scale * group.code[j]));
+                n_checked++;
             }
+        }
+    }
+    SK_EXPECT(n_checked > 20000);
+}
+
+/* Groups are numbered through the blocks of a row: the same block again gives the same groups. */
+static void groups_of_the_second_block(void)
+{
+    static uint8_t row[2 * 292];
+    for (size_t i = 0; i < SK_COUNT(decodable); i++) {
+        const sk_dtype_info *info = sk_dtype_find(decodable[i].type);
+        size_t bytes = (size_t)info->block_bytes;
+        uint64_t n = (uint64_t)(info->block_elems / decodable[i].elems);
+        if (info->block_elems == 1) continue;
+        fill(row, bytes, 5);
+        memcpy(row + bytes, row, bytes);
+        for (uint64_t g = 0; g < n; g++) {
+            sk_group a;
+            sk_group b;
+            sk_quant_group((sk_dtype)info->id, row, g, decodable[i].elems, &a);
+            sk_quant_group((sk_dtype)info->id, row, n + g, decodable[i].elems, &b);
+            SK_REQUIRE(same(a.scale, b.scale) && same(a.min, b.min));
+            for (int32_t j = 0; j < decodable[i].elems; j++) SK_REQUIRE(a.code[j] == b.code[j]);
         }
     }
 }
@@ -196,6 +241,7 @@ const sk_test sk_tests_quant[] = {{"sizes", sizes},
                                   {"what_can_be_decoded", what_can_be_decoded},
                                   {"groups_and_rows_agree", groups_and_rows_agree},
                                   {"products_are_exact", products_are_exact},
+                                  {"groups_of_the_second_block", groups_of_the_second_block},
                                   {"short_last_group", short_last_group},
                                   {"half_to_float", half_to_float},
                                   {"float_to_bfloat", float_to_bfloat},

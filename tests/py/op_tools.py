@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import gguf
 import numpy as np
-from gguf.quants import dequantize
+from blocks import HALVES, IDS, random_blocks, reference, sizes
 from stoker import _native
 from tolerances import from_bf16, to_bf16
 
 I32 = np.int32
 TABLES = ("definition", "fast")
-# type: (elements, bytes of a block, where its F16 fields are)
-BLOCKS = {
-    "Q4_0": (32, 18, (0,)), "Q4_1": (32, 20, (0, 2)), "Q5_0": (32, 22, (0,)),
-    "Q5_1": (32, 24, (0, 2)), "Q8_0": (32, 34, (0,)), "Q4_K": (256, 144, (0, 2)),
-    "Q5_K": (256, 176, (0, 2)), "Q6_K": (256, 210, (208,)),
-}  # fmt: skip
+BLOCKS = tuple(name for name in IDS if name != "Q8_K")  # which is no type of weights
 PLAIN = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "I8": np.int8,
          "I16": np.int16, "I32": np.int32, "I64": np.int64}  # fmt: skip
 TYPES = (*BLOCKS, "BF16", *PLAIN)
@@ -63,14 +57,10 @@ def weights(kind: str, n: int, k: int, rng: np.random.Generator):
         draw = rng.standard_normal((n, k)) if dtype.kind == "f" else rng.integers(-99, 100, (n, k))
         w = draw.astype(dtype)
         return w, w.astype(np.float32)
-    elems, n_bytes, halves = BLOCKS[kind]
-    blocks = rng.integers(0, 256, (n, k // elems, n_bytes), dtype=np.uint8)
-    for at in halves:
-        scale = rng.uniform(0.01, 1, (n, k // elems, 1)) * rng.choice([-1, 1], (n, k // elems, 1))
-        blocks[:, :, at : at + 2] = scale.astype(np.float16).view(np.uint8)
-    raw = blocks.reshape(n, -1)
-    values = dequantize(raw, gguf.GGMLQuantizationType[kind]).astype(np.float32)
-    return (kind, raw, (n, k)), values.reshape(n, k)
+    blocks = random_blocks(kind, n * k // sizes(kind)[0], 1.0, rng)
+    for at in HALVES.get(kind, ())[:1]:  # scales have a sign
+        blocks[:, at + 1] ^= (rng.integers(0, 2, len(blocks)) << 7).astype(np.uint8)
+    return (kind, blocks.reshape(n, -1), (n, k)), reference(kind, blocks).reshape(n, k)
 
 
 def row_table(slots, pos, capacity: int | None = None) -> np.ndarray:

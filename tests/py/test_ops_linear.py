@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from blocks import IDS, sizes
 from op_tools import FAST_TYPES, TABLES, TYPES, act, ints, run, weights
 import dense
 from tolerances import close_linear
@@ -12,7 +13,7 @@ ACTS = ("BF16", "F32")
 
 
 def elems(kind: str) -> int:
-    return 256 if kind.endswith("_K") else 32 if kind[0] == "Q" else 1
+    return sizes(kind)[0] if kind in IDS else 1
 
 
 def linear(x, w, n_out, rows, table="definition", threads=1, count=None, bias=None):
@@ -66,7 +67,7 @@ def test_fast_is_the_definition(kind):
     rng = np.random.default_rng(2)
     block = elems(kind)
     for case in range(24):
-        k = block * int(rng.integers(1, {1: 300, 32: 40, 256: 5}[block]))
+        k = block * int(rng.integers(1, 300 if block == 1 else 1280 // block))
         n = int(rng.integers(1, 30))
         p = int(rng.integers(1, (9, 150)[case % 3 == 0]))
         w, _ = weights(kind, n, k, rng)

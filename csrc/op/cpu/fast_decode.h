@@ -6,109 +6,106 @@
 #ifndef SK_CPU_FAST_DECODE_H
 #define SK_CPU_FAST_DECODE_H
 
-#include "op/cpu/fast.h"
+#include "op/cpu/fast_iq.h"
+#include "op/cpu/fast_lanes.h"
 
 #if SK_HAVE_AVX2
-#include <immintrin.h>
-#include <string.h>
 
 #define SK_BLOCK_GROUPS_MAX 16
 
-/* Types that have a vector decoder. */
+/* Types that have a vector decoder: all but the integers, F64 and what is no weight. */
+#define SK_FAST_TYPES(X)                                                                           \
+    X(F32)                                                                                         \
+    X(F16)                                                                                         \
+    X(BF16)                                                                                        \
+    X(Q4_0)                                                                                        \
+    X(Q4_1)                                                                                        \
+    X(Q5_0)                                                                                        \
+    X(Q5_1)                                                                                        \
+    X(Q8_0)                                                                                        \
+    X(Q2_K)                                                                                        \
+    X(Q3_K)                                                                                        \
+    X(Q4_K)                                                                                        \
+    X(Q5_K)                                                                                        \
+    X(Q6_K)                                                                                        \
+    X(IQ1_S)                                                                                       \
+    X(IQ1_M)                                                                                       \
+    X(IQ2_XXS)                                                                                     \
+    X(IQ2_XS)                                                                                      \
+    X(IQ2_S)                                                                                       \
+    X(IQ3_XXS)                                                                                     \
+    X(IQ3_S)                                                                                       \
+    X(IQ4_NL)                                                                                      \
+    X(IQ4_XS)                                                                                      \
+    X(TQ1_0)                                                                                       \
+    X(TQ2_0)                                                                                       \
+    X(MXFP4)                                                                                       \
+    X(NVFP4)                                                                                       \
+    X(Q1_0)                                                                                        \
+    X(Q2_0)
+
 static inline bool sk_fast_has(sk_dtype type)
 {
     switch (type) {
-    case SK_F32:
-    case SK_F16:
-    case SK_BF16:
-    case SK_Q4_0:
-    case SK_Q4_1:
-    case SK_Q5_0:
-    case SK_Q5_1:
-    case SK_Q8_0:
-    case SK_Q4_K:
-    case SK_Q5_K:
-    case SK_Q6_K:
+#define X(name) case SK_##name:
+        SK_FAST_TYPES(X)
+#undef X
         return true;
     default:
         return false;
     }
 }
 
-SK_INLINE int64_t sk_fast_group_vectors(sk_dtype type) { return type == SK_Q6_K ? 2 : 4; }
-
-SK_INLINE int64_t sk_fast_block_groups(sk_dtype type)
+SK_INLINE int64_t sk_fast_group_vectors(sk_dtype type)
 {
-    return type == SK_Q6_K ? 16 : type == SK_Q4_K || type == SK_Q5_K ? 8 : 1;
+    switch (type) {
+    case SK_Q2_K:
+    case SK_Q3_K:
+    case SK_Q6_K:
+    case SK_IQ1_M:
+    case SK_IQ2_XS:
+    case SK_IQ2_S:
+    case SK_NVFP4:
+        return 2;
+    default:
+        return 4;
+    }
 }
 
 SK_INLINE bool sk_fast_has_min(sk_dtype type)
 {
-    return type == SK_Q4_1 || type == SK_Q5_1 || type == SK_Q4_K || type == SK_Q5_K;
+    return type == SK_Q4_1 || type == SK_Q5_1 || type == SK_Q2_K || type == SK_Q4_K ||
+           type == SK_Q5_K;
 }
 
 SK_INLINE int64_t sk_fast_block_bytes(sk_dtype type)
 {
     switch (type) {
-    case SK_F32:
-        return 128;
-    case SK_F16:
-    case SK_BF16:
-        return 64;
-    case SK_Q4_0:
-        return 18;
-    case SK_Q4_1:
-        return 20;
-    case SK_Q5_0:
-        return 22;
-    case SK_Q5_1:
-        return 24;
-    case SK_Q8_0:
-        return 34;
-    case SK_Q4_K:
-        return 144;
-    case SK_Q5_K:
-        return 176;
+#define X(name, id, elems, bytes)                                                                  \
+    case SK_##name:                                                                                \
+        return (elems) == 1 ? SK_GROUP_MAX * (bytes) : (bytes);
+        SK_DTYPES(X)
+#undef X
     default:
-        return 210; // Q6_K
+        return 0;
     }
 }
 
-/* sk_tree8 of eight lanes. */
-SK_INLINE float sk_fast_tree8(__m256 acc)
+SK_INLINE int64_t sk_fast_block_groups(sk_dtype type)
 {
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(acc), _mm256_extractf128_ps(acc, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-}
-
-SK_INLINE float sk_fast_f16(const uint8_t *p)
-{
-    uint16_t h;
-    memcpy(&h, p, sizeof h);
-    return _cvtsh_ss(h);
-}
-
-SK_INLINE uint32_t sk_fast_u32(const uint8_t *p)
-{
-    uint32_t x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
-SK_INLINE __m128i sk_fast_load16(const uint8_t *p)
-{
-    return _mm_loadu_si128((const __m128i *)(const void *)p);
-}
-
-/* Four bytes a lane to eight floats. */
-SK_INLINE __m256 sk_fast_bytes8(__m128i bytes)
-{
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    switch (type) {
+#define X(name, id, elems, bytes)                                                                  \
+    case SK_##name:                                                                                \
+        return (elems) == 1 ? 1 : (elems) / (8 * sk_fast_group_vectors(type));
+        SK_DTYPES(X)
+#undef X
+    default:
+        return 1;
+    }
 }
 
 /* 12 bytes of six-bit scales and minima: eight scales, then eight minima, a byte each. The words
- * hold what k_scale of quant.c takes apart one by one. */
+ * hold what k_scale of quant_k.c takes apart one by one. */
 SK_INLINE void sk_fast_k_scales(const uint8_t *b, float *scale, float *min)
 {
     uint32_t w0 = sk_fast_u32(b + 4);
@@ -127,16 +124,87 @@ SK_INLINE void sk_fast_k_scales(const uint8_t *b, float *scale, float *min)
     _mm256_storeu_ps(min, _mm256_xor_ps(minus, _mm256_mul_ps(d_min, sk_fast_bytes8(m))));
 }
 
+SK_INLINE void sk_fast_q2_k_scales(const uint8_t *b, float *scale, float *min)
+{
+    __m256 minus = _mm256_set1_ps(-0.0f);
+    SK_UNROLL
+    for (int v = 0; v < 16; v += 8) {
+        __m256i lanes = sk_fast_lanes8(b + v);
+        sk_fast_put_scales(scale + v, sk_fast_f16(b + 80), sk_fast_low(lanes));
+        sk_fast_put_scales(min + v, sk_fast_f16(b + 82), sk_fast_high(lanes));
+        _mm256_storeu_ps(min + v, _mm256_xor_ps(minus, _mm256_loadu_ps(min + v)));
+    }
+}
+
+/* Four bits out of eight bytes, and two bits out of four bytes, that change lane by lane. */
+SK_INLINE void sk_fast_q3_k_scales(const uint8_t *b, float *scale)
+{
+    const __m256i by = _mm256_setr_epi32(0, 8, 16, 24, 2, 10, 18, 26);
+    __m256i lanes = sk_fast_lanes8(b + 96);
+    __m256i pairs = _mm256_srlv_epi32(_mm256_set1_epi32((int32_t)sk_fast_u32(b + 104)), by);
+    SK_UNROLL
+    for (int v = 0; v < 2; v++) {
+        __m256i hi =
+            _mm256_and_si256(v ? _mm256_srli_epi32(pairs, 4) : pairs, _mm256_set1_epi32(3));
+        __m256i s =
+            _mm256_or_si256(v ? sk_fast_high(lanes) : sk_fast_low(lanes), _mm256_slli_epi32(hi, 4));
+        sk_fast_put_scales(scale + 8 * v, sk_fast_f16(b + 108),
+                           _mm256_sub_epi32(s, _mm256_set1_epi32(32)));
+    }
+}
+
+/* Four bytes as half_ue4m3 of quant_simple.c. */
+SK_INLINE void sk_fast_nvfp4_scales(const uint8_t *b, float *scale)
+{
+    __m128i x = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int32_t)sk_fast_u32(b)));
+    __m128i seven = _mm_and_si128(x, _mm_set1_epi32(127));
+    __m128i bits = _mm_add_epi32(_mm_slli_epi32(seven, 20), _mm_set1_epi32(119 << 23));
+    __m128 small = _mm_mul_ps(_mm_cvtepi32_ps(seven), _mm_set1_ps(0x1p-10f));
+    __m128i is_small = _mm_cmplt_epi32(seven, _mm_set1_epi32(8));
+    __m128i is_none = _mm_cmpeq_epi32(x, _mm_set1_epi32(127));
+    __m128 y = _mm_blendv_ps(_mm_castsi128_ps(bits), small, _mm_castsi128_ps(is_small));
+    _mm_storeu_ps(scale, _mm_andnot_ps(_mm_castsi128_ps(is_none), y));
+}
+
 /* Scales and minima of the groups of the block at b, for types whose block has several groups. */
 SK_INLINE void sk_fast_scales(sk_dtype type, const uint8_t *b, float *scale, float *min)
 {
-    if (type == SK_Q4_K || type == SK_Q5_K) {
+    switch (type) {
+    case SK_Q2_K:
+        sk_fast_q2_k_scales(b, scale, min);
+        break;
+    case SK_Q3_K:
+        sk_fast_q3_k_scales(b, scale);
+        break;
+    case SK_Q4_K:
+    case SK_Q5_K:
         sk_fast_k_scales(b, scale, min);
-    } else if (type == SK_Q6_K) {
+        break;
+    case SK_Q6_K: {
         __m128i s = sk_fast_load16(b + 192);
         __m256 d = _mm256_set1_ps(sk_fast_f16(b + 208));
         _mm256_storeu_ps(scale, _mm256_mul_ps(d, sk_fast_bytes8(s)));
         _mm256_storeu_ps(scale + 8, _mm256_mul_ps(d, sk_fast_bytes8(_mm_srli_si128(s, 8))));
+        break;
+    }
+    case SK_TQ1_0:
+        _mm256_storeu_ps(scale, _mm256_set1_ps(sk_fast_f16(b + 52)));
+        break;
+    case SK_TQ2_0:
+        _mm256_storeu_ps(scale, _mm256_set1_ps(sk_fast_f16(b + 64)));
+        break;
+    case SK_NVFP4:
+        sk_fast_nvfp4_scales(b, scale);
+        break;
+    case SK_Q1_0:
+        _mm_storeu_ps(scale, _mm_set1_ps(sk_fast_f16(b)));
+        break;
+    case SK_Q2_0:
+        scale[0] = scale[1] = sk_fast_f16(b);
+        break;
+    default:
+        sk_fast_iq_scales(type, b, scale);
+        break;
     }
 }
 
@@ -146,23 +214,14 @@ SK_INLINE __m256 sk_fast_scale(sk_dtype type, const uint8_t *b, float *min)
 {
     __m256 pairs;
     if (type == SK_F32 || type == SK_F16 || type == SK_BF16) return _mm256_set1_ps(1);
+    if (type == SK_MXFP4) { // half_e8m0 of quant_simple.c
+        uint32_t bits = b[0] < 2 ? 0x200000u << b[0] : (b[0] - 1u) << 23;
+        return _mm256_castsi256_ps(_mm256_set1_epi32((int32_t)bits));
+    }
     pairs = _mm256_cvtph_ps(_mm_set1_epi32((int32_t)sk_fast_u32(b)));
     *min = _mm_cvtss_f32(_mm_movehdup_ps(_mm256_castps256_ps128(pairs)));
     return _mm256_moveldup_ps(pairs);
 }
-
-/* Eight bytes, one a lane. From memory, because shuffles are what decoding runs out of. */
-SK_INLINE __m256i sk_fast_lanes8(const uint8_t *p)
-{
-    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
-}
-
-SK_INLINE __m256i sk_fast_low(__m256i lanes)
-{
-    return _mm256_and_si256(lanes, _mm256_set1_epi32(15));
-}
-
-SK_INLINE __m256i sk_fast_high(__m256i lanes) { return _mm256_srli_epi32(lanes, 4); }
 
 /* 16 bytes: elements 0..15 in the low halves, 16..31 in the high ones. */
 SK_INLINE void sk_fast_halves(const uint8_t *q, __m256i *code)
@@ -192,15 +251,6 @@ SK_INLINE void sk_fast_fifth_bits(const uint8_t *p, __m256i *code)
                      _mm256_srlv_epi32(word, _mm256_add_epi32(lane, _mm256_set1_epi32(20))), bit));
 }
 
-/* n vectors of codes less `centre` as floats. */
-SK_INLINE void sk_fast_floats(const __m256i *code, int n, int32_t centre, __m256 *out)
-{
-    SK_UNROLL
-    for (int v = 0; v < n; v++)
-        out[v] = _mm256_cvtepi32_ps(centre ? _mm256_sub_epi32(code[v], _mm256_set1_epi32(centre))
-                                           : code[v]);
-}
-
 /* 32 codes of sub-block i of a block of Q4_K, or of Q5_K, whose fifth bits are bit i of `fifth`. */
 SK_INLINE void sk_fast_k_codes(const uint8_t *q, const uint8_t *fifth, int64_t i, __m256i *code)
 {
@@ -218,7 +268,7 @@ SK_INLINE void sk_fast_k_codes(const uint8_t *q, const uint8_t *fifth, int64_t i
     }
 }
 
-/* 16 codes (not yet centred) of group i of a block of Q6_K, as q6_k_group of quant.c. */
+/* 16 codes (not yet centred) of group i of a block of Q6_K, as q6_k_group of quant_k.c. */
 SK_INLINE void sk_fast_q6_k(const uint8_t *b, int64_t i, __m256i *code)
 {
     int64_t r = 16 * (i & 7);
@@ -231,6 +281,65 @@ SK_INLINE void sk_fast_q6_k(const uint8_t *b, int64_t i, __m256i *code)
         hi = k < 2 ? _mm256_slli_epi32(hi, 4 - 2 * k) : _mm256_srli_epi32(hi, 2 * k - 4);
         code[v] = _mm256_or_si256(lo, _mm256_and_si256(hi, _mm256_set1_epi32(48)));
     }
+}
+
+/* 16 codes (not yet centred) of group i of a block of Q3_K: pairs of bits, and 4 for a set bit of
+ * the mask. */
+SK_INLINE void sk_fast_q3_k(const uint8_t *b, int64_t i, __m256i *code)
+{
+    SK_UNROLL
+    for (int v = 0; v < 2; v++) {
+        __m256i pairs = sk_fast_lanes8(b + 32 + 32 * (i / 8) + 16 * (i % 2) + 8 * v);
+        __m256i mask = sk_fast_lanes8(b + 16 * (i % 2) + 8 * v);
+        pairs = _mm256_and_si256(sk_fast_down(pairs, 2 * (i % 8 / 2)), _mm256_set1_epi32(3));
+        mask = sk_fast_down(_mm256_slli_epi32(mask, 2), i / 2);
+        code[v] = _mm256_or_si256(pairs, _mm256_and_si256(mask, _mm256_set1_epi32(4)));
+    }
+}
+
+/* Eight base-3 digits (not yet centred) of bytes already multiplied to have them on top. */
+SK_INLINE __m256i sk_fast_digits(__m256i bytes, __m256i power)
+{
+    __m256i x = _mm256_and_si256(_mm256_mullo_epi16(bytes, power), _mm256_set1_epi32(255));
+    return _mm256_srli_epi32(_mm256_add_epi32(x, _mm256_slli_epi32(x, 1)), 8);
+}
+
+/* Group i of a block of TQ1_0, as tq1_0_codes of quant_simple.c. */
+SK_INLINE void sk_fast_tq1_0(const uint8_t *b, int64_t i, __m256i *code)
+{
+    static const int32_t power[6] = {1, 3, 9, 27, 81, 0};
+    SK_UNROLL
+    for (int v = 0; v < 4; v++) {
+        int64_t half = 2 * (i - 5) + v / 2; // 16 elements of the upper part, from 160 on
+        if (i < 5) {
+            code[v] = sk_fast_digits(sk_fast_lanes8(b + 8 * v), _mm256_set1_epi32(power[i]));
+        } else if (half < 5) {
+            code[v] = sk_fast_digits(sk_fast_lanes8(b + 32 + 8 * (v % 2)),
+                                     _mm256_set1_epi32(power[half]));
+        } else {
+            __m128i four = _mm_set1_epi32((int32_t)sk_fast_u32(b + 48));
+            __m256i by = v % 2 ? _mm256_setr_epi32(9, 9, 9, 9, 27, 27, 27, 27)
+                               : _mm256_setr_epi32(1, 1, 1, 1, 3, 3, 3, 3);
+            code[v] = sk_fast_digits(_mm256_cvtepu8_epi32(four), by);
+        }
+    }
+}
+
+/* 32 bits to -1 and 1. */
+SK_INLINE void sk_fast_q1_0(const uint8_t *q, __m256 *out)
+{
+    __m256i minus = _mm256_set1_epi32((int32_t)~sk_fast_u32(q));
+    SK_UNROLL
+    for (int v = 0; v < 4; v++) out[v] = sk_fast_negate(_mm256_set1_ps(1), minus, v);
+}
+
+/* n vectors of pairs of bits that are `by` bits up in each byte. */
+SK_INLINE void sk_fast_pairs(const uint8_t *q, int n, int64_t by, __m256i *code)
+{
+    SK_UNROLL
+    for (int v = 0; v < n; v++)
+        code[v] =
+            _mm256_and_si256(sk_fast_down(sk_fast_lanes8(q + 8 * v), by), _mm256_set1_epi32(3));
 }
 
 /* Codes of group i of the block at b: sk_fast_group_vectors(type) vectors. */
@@ -285,9 +394,50 @@ SK_INLINE void sk_fast_codes(sk_dtype type, const uint8_t *b, int64_t i, __m256 
         sk_fast_k_codes(b + 48, b + 16, i, code);
         sk_fast_floats(code, 4, 0, out);
         break;
-    default:
+    case SK_Q6_K:
         sk_fast_q6_k(b, i, code);
         sk_fast_floats(code, 2, 32, out);
+        break;
+    case SK_Q2_K:
+        sk_fast_pairs(b + 16 + 32 * (i / 8) + 16 * (i % 2), 2, 2 * (i % 8 / 2), code);
+        sk_fast_floats(code, 2, 0, out);
+        break;
+    case SK_Q3_K:
+        sk_fast_q3_k(b, i, code);
+        sk_fast_floats(code, 2, 4, out);
+        break;
+    case SK_TQ1_0:
+        sk_fast_tq1_0(b, i, code);
+        sk_fast_floats(code, 4, 1, out);
+        break;
+    case SK_TQ2_0:
+        sk_fast_pairs(b + 32 * (i / 4), 4, 2 * (i % 4), code);
+        sk_fast_floats(code, 4, 1, out);
+        break;
+    case SK_Q1_0:
+        sk_fast_q1_0(b + 2 + 4 * i, out);
+        break;
+    case SK_Q2_0: {
+        __m256i one = _mm256_set1_epi32(1);
+        SK_UNROLL
+        for (int v = 0; v < 4; v++) {
+            __m256i pairs = sk_fast_fields(sk_fast_u16(b + 2 + 8 * i + 2 * v), 2);
+            pairs = _mm256_and_si256(pairs, _mm256_set1_epi32(3));
+            out[v] = _mm256_cvtepi32_ps(_mm256_sub_epi32(pairs, one));
+        }
+        break;
+    }
+    case SK_IQ4_NL:
+        sk_fast_look_up(b + 2, sk_iq4_values, out);
+        break;
+    case SK_MXFP4:
+        sk_fast_look_up(b + 1, sk_fp4_values, out);
+        break;
+    case SK_NVFP4:
+        sk_fast_look_up8(b + 4 + 8 * i, sk_fp4_values, out);
+        break;
+    default:
+        sk_fast_iq_codes(type, b, i, out);
         break;
     }
 }

@@ -29,7 +29,8 @@ static uint64_t x_stride(int64_t k) { return round_up((uint64_t)k, 16); }
 uint64_t sk_fast_linear_bytes(const sk_linear_args *a, int32_t n_threads)
 {
     uint64_t rows = round_up((uint64_t)a->x.dim[0], SK_LANES);
-    uint64_t floats = rows * (x_stride(a->x.dim[1]) + (uint64_t)a->x.dim[1] / 32);
+    uint64_t k = (uint64_t)a->x.dim[1];
+    uint64_t floats = rows * (x_stride(a->x.dim[1]) + k / 32 + k / 16);
     return round_up(4 * floats, 64) + (uint64_t)n_threads * round_up(sizeof(scratch), 64);
 }
 
@@ -37,8 +38,9 @@ uint64_t sk_fast_linear_bytes(const sk_linear_args *a, int32_t n_threads)
 
 typedef struct job {
     const sk_linear_args *a;
-    const float *x;  // [n_rows][x_stride]
-    const float *sx; // [K / 32][sx_stride] sums of the groups' activations, for minima
+    const float *x;    // [n_rows][x_stride]
+    const float *sx;   // [K / 32][sx_stride] sums of the groups' activations, for minima
+    const float *sx16; // [K / 16][sx_stride] for types with groups of 16
     int64_t n_rows, k;
     int64_t x_stride, sx_stride; // floats
     scratch *scratch;            // one a worker
@@ -62,12 +64,14 @@ SK_AVX2 static void widen_row(const sk_view *x, int64_t r, float *out)
     for (; i < k; i++) out[i] = sk_act_get(x->dtype, row, i);
 }
 
-SK_AVX2 static void sum_groups(const float *x, int64_t n_groups, float *sx, int64_t stride)
+/* `vectors` of a group. */
+SK_AVX2 static void sum_groups(const float *x, int64_t n_groups, int64_t vectors, float *sx,
+                               int64_t stride)
 {
     for (int64_t g = 0; g < n_groups; g++) {
         __m256 s = _mm256_setzero_ps();
-        SK_UNROLL
-        for (int v = 0; v < 4; v++) s = _mm256_add_ps(s, _mm256_loadu_ps(x + 32 * g + 8 * v));
+        for (int64_t v = 0; v < vectors; v++)
+            s = _mm256_add_ps(s, _mm256_loadu_ps(x + 8 * (vectors * g + v)));
         sx[g * stride] = sk_fast_tree8(s);
     }
 }
@@ -75,7 +79,8 @@ SK_AVX2 static void sum_groups(const float *x, int64_t n_groups, float *sx, int6
 typedef struct widen_job {
     const sk_view *x;
     float *out;
-    float *sx; // NULL: no segment has minima
+    float *sx;   // NULL: no segment has groups of 32 with minima
+    float *sx16; // NULL: no segment has groups of 16 with minima
     int64_t x_stride, sx_stride;
 } widen_job;
 
@@ -86,7 +91,8 @@ static void widen_rows(void *ctx, int64_t begin, int64_t end, int32_t worker)
     for (int64_t r = begin; r < end; r++) {
         float *out = w->out + r * w->x_stride;
         widen_row(w->x, r, out);
-        if (w->sx) sum_groups(out, w->x->dim[1] / 32, w->sx + r, w->sx_stride);
+        if (w->sx) sum_groups(out, w->x->dim[1] / 32, 4, w->sx + r, w->sx_stride);
+        if (w->sx16) sum_groups(out, w->x->dim[1] / 16, 2, w->sx16 + r, w->sx_stride);
     }
 }
 
@@ -115,6 +121,7 @@ SK_INLINE void dot_few(const job *j, sk_dtype type, int n, const uint8_t *w_row,
     const int64_t groups = sk_fast_block_groups(type);
     const int64_t elems = 8 * vectors;
     const bool has_min = sk_fast_has_min(type);
+    const float *sx = vectors == 2 ? j->sx16 : j->sx;
     int64_t n_blocks = j->k / (elems * groups);
     __m256 acc[FEW_ROWS];
     float acc_min[FEW_ROWS] = {0};
@@ -144,7 +151,7 @@ SK_INLINE void dot_few(const job *j, sk_dtype type, int n, const uint8_t *w_row,
                     p = _mm256_fmadd_ps(code[v], _mm256_loadu_ps(x + 8 * v), p);
                 acc[r] = _mm256_fmadd_ps(s, p, acc[r]);
                 if (has_min)
-                    acc_min[r] = __builtin_fmaf(min[i], j->sx[g * j->sx_stride + r], acc_min[r]);
+                    acc_min[r] = __builtin_fmaf(min[i], sx[g * j->sx_stride + r], acc_min[r]);
             }
         }
     }
@@ -296,11 +303,13 @@ SK_AVX2 static void multiply_16(scratch *s, int n_out, int64_t n_rows, int64_t n
 
 /* Eight rows at a time; a row is a lane, so each keeps its own order. */
 SK_AVX2 static void add_minima(const job *j, scratch *s, int n_out, int64_t first_row,
-                               int64_t n_rows, int64_t first_group, int64_t n_groups)
+                               int64_t n_rows, int64_t first, int64_t n, int64_t elems)
 {
+    const float *sums = (elems == 16 ? j->sx16 : j->sx) + first / elems * j->sx_stride;
+    int64_t n_groups = n / elems;
     for (int o = 0; o < n_out; o++)
         for (int64_t r = 0; r < n_rows; r += SK_LANES) {
-            const float *sx = j->sx + first_group * j->sx_stride + first_row + r;
+            const float *sx = sums + first_row + r;
             __m256 acc = _mm256_load_ps(&s->acc_min[o][r]);
             for (int64_t g = 0; g < n_groups; g++)
                 acc = _mm256_fmadd_ps(_mm256_broadcast_ss(&s->min[o][g]),
@@ -331,11 +340,11 @@ SK_INLINE void tile(const job *j, scratch *s, sk_dtype type, int32_t seg, int64_
             else
                 decode_chunk(type, w_row, first, n, s->code[i], s->scale[i], s->min[i]);
         }
-        if (type == SK_Q6_K)
+        if (elems == 16)
             multiply_16(s, n_out, n_rows, n / elems, x + first, j->x_stride);
         else
             multiply_32(s, n_out, n_rows, n / elems, x + first, j->x_stride);
-        if (has_min) add_minima(j, s, n_out, first_row, n_rows, first / elems, n / elems);
+        if (has_min) add_minima(j, s, n_out, first_row, n_rows, first, n, elems);
     }
     for (int i = 0; i < n_out; i++)
         for (int64_t r = 0; r < n_rows; r++) {
@@ -364,15 +373,12 @@ SK_INLINE void block_of(const job *j, scratch *s, sk_dtype type, int32_t seg, in
         tile(j, s, type, seg, o, n_out, r, j->n_rows - r < TILE_ROWS ? j->n_rows - r : TILE_ROWS);
 }
 
-#define FAST_TYPES(X)                                                                              \
-    X(F32) X(F16) X(BF16) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q4_K) X(Q5_K) X(Q6_K)
-
 #define X(name)                                                                                    \
     SK_AVX2 static void block_##name(const job *j, scratch *s, int32_t seg, int64_t o, int n_out)  \
     {                                                                                              \
         block_of(j, s, SK_##name, seg, o, n_out);                                                  \
     }
-FAST_TYPES(X)
+SK_FAST_TYPES(X)
 #undef X
 
 SK_AVX2 static void block_any(const job *j, scratch *s, int32_t seg, int64_t o, int n_out)
@@ -387,7 +393,7 @@ static void block(const job *j, scratch *s, int32_t seg, int64_t o, int n_out)
     case SK_##name:                                                                                \
         block_##name(j, s, seg, o, n_out);                                                         \
         break;
-        FAST_TYPES(X)
+        SK_FAST_TYPES(X)
 #undef X
     default:
         block_any(j, s, seg, o, n_out);
@@ -421,12 +427,12 @@ void sk_avx2_linear(const void *args, const sk_cpu *cpu)
     int64_t stride = (int64_t)x_stride(k);
     int64_t n_blocks = 0;
     int64_t grain;
-    bool has_min = false;
     float *x = (float *)(void *)cpu->work;
     float *sx = x + rows_up * stride;
-    uint64_t floats = (uint64_t)rows_up * (uint64_t)(stride + k / 32);
+    float *sx16 = sx + rows_up * (k / 32);
+    uint64_t floats = (uint64_t)rows_up * (uint64_t)(stride + k / 32 + k / 16);
     widen_job widen = {.x = &a->x, .out = x, .x_stride = stride};
-    job j = {.a = a, .x = x, .sx = sx, .n_rows = n_rows, .k = k, .x_stride = stride};
+    job j = {.a = a, .x = x, .sx = sx, .sx16 = sx16, .n_rows = n_rows, .k = k, .x_stride = stride};
     if (n_rows == 0) return;
     for (int32_t s = 0; s < SK_LINEAR_SEGS && sk_view_present(&a->w[s]); s++) {
         sk_dtype type = (sk_dtype)a->w[s].dtype;
@@ -434,12 +440,14 @@ void sk_avx2_linear(const void *args, const sk_cpu *cpu)
             sk_cpu_linear(args, cpu); // a block format that is new to this file
             return;
         }
-        has_min = has_min || sk_quant_has_min((sk_dtype)a->w[s].dtype);
+        if (sk_quant_has_min(type) && sk_quant_group_elems(type) == 16)
+            widen.sx16 = sx16;
+        else if (sk_quant_has_min(type))
+            widen.sx = sx;
         n_blocks += blocks_of(&a->w[s]);
     }
     j.sx_stride = n_rows <= FEW_ROWS ? n_rows : rows_up;
     j.scratch = (scratch *)(void *)(cpu->work + round_up(4 * floats, 64));
-    widen.sx = has_min ? sx : NULL;
     widen.sx_stride = j.sx_stride;
     sk_pool_run(cpu->pool, n_rows, 65536 / k + 1, widen_rows, &widen);
     // Some tens of microseconds of work: less is not worth waking a thread for.
