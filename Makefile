@@ -5,7 +5,7 @@ CC     ?= cc
 CLANG  ?= clang
 JOBS   ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
-PROMPT ?= The capital of France is
+PROMPT ?= What is the capital of France?
 
 ifneq ($(V),1)
 Q   := @
