@@ -21,7 +21,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "py"))
 
 from blocks import IDS, PLAIN, random_blocks, sizes  # noqa: E402
-
 from stoker import _native  # noqa: E402
 
 TYPES = (*PLAIN, *(name for name in IDS if name != "Q8_K"))

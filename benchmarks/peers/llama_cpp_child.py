@@ -6,6 +6,7 @@ sampling chain is not in the time."""
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 import llama_cpp
 import numpy as np
@@ -37,17 +38,16 @@ def main() -> None:
     def clear() -> None:
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(ctx), True)
 
+    def extend(ids: list[int]) -> None:
+        while len(ids) <= DECODE:
+            ids.append(feed(ids[-1:]))
+
     decode, prefill, ids = [], [], []
     for i in range(args.repeats + 1):  # the first one warms up
         if args.only != "prefill":
             clear()
             ids = [feed(token_ids(PROMPT, vocab))]
-
-            def run() -> None:
-                while len(ids) <= DECODE:
-                    ids.append(feed(ids[-1:]))
-
-            decode += [DECODE / timed(run)] * (i > 0)
+            decode += [DECODE / timed(partial(extend, ids))] * (i > 0)
         if args.only != "decode" and args.context > PREFILL:
             clear()
             s = timed(lambda: feed(token_ids(PREFILL, vocab)))
