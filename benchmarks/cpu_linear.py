@@ -20,13 +20,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "py"))
 
-from blocks import IDS, PLAIN, random_blocks, sizes  # noqa: E402
-from stoker import _native  # noqa: E402
+from blocks import IDS, PLAIN, random_blocks, sizes
+from stoker import _native
 
 TYPES = (*PLAIN, *(name for name in IDS if name != "Q8_K"))
 
 
-def weight(name: str, n: int, k: int, rng: np.random.Generator):  # noqa: ANN201
+def weight(name: str, n: int, k: int, rng: np.random.Generator):
     """The op's argument for a random weight [n, k]."""
     if name in PLAIN:
         w = rng.standard_normal((n, k)).astype(np.float32)

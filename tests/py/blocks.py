@@ -25,8 +25,13 @@ HALVES = {
     "IQ3_XXS": (0,), "IQ1_S": (0,), "IQ4_NL": (0,), "IQ3_S": (0,), "IQ2_S": (0,), "IQ4_XS": (0,),
     "TQ1_0": (52,), "TQ2_0": (64,), "Q1_0": (0,), "Q2_0": (0,),
 }  # fmt: skip
-# Mean code over scale: the minimum that makes values average to zero.
-_CENTRES = {"Q4_1": -7.5, "Q5_1": -15.5, "Q2_K": 1.5, "Q4_K": 7.5, "Q5_K": 15.5}
+# Minimum over scale that centres the values, or nearly.
+_CENTRES = {"Q4_1": -7.5, "Q5_1": -15.5, "Q2_K": 1.5, "Q4_K": 4.6, "Q5_K": 9.2}
+# Standard deviation of the codes at scale 1, roughly; of the other types it is measured.
+_SPREADS = {
+    "Q4_0": 4.6, "Q4_1": 4.6, "Q5_0": 9.2, "Q5_1": 9.2, "Q8_0": 74.0, "Q4_K": 4.6 * 32,
+    "Q5_K": 9.2 * 32, "Q6_K": 18.5 * 74,
+}  # fmt: skip
 
 
 def sizes(name: str) -> tuple[int, int]:
@@ -82,11 +87,14 @@ def random_blocks(name: str, n: int, std: float, rng: np.random.Generator) -> np
         d = std / 74 * rng.uniform(0.5, 1.5, n)
         blocks[:, :4] = d.astype("<f4").view(np.uint8).reshape(-1, 4)
     else:
-        one = blocks[: min(n, 64)].copy()  # what the codes are worth at scale 1
-        _set_scale(name, one, np.ones(len(one)))
-        spread = reference(name, one).std()
+        spread = _SPREADS.get(name) or _spread(name, blocks[:64].copy())
         _set_scale(name, blocks, std / spread * rng.uniform(0.5, 1.5, n))
     return blocks
+
+
+def _spread(name: str, blocks: np.ndarray) -> float:
+    _set_scale(name, blocks, np.ones(len(blocks)))
+    return float(reference(name, blocks).std())
 
 
 def _set_scale(name: str, blocks: np.ndarray, d: np.ndarray) -> None:
@@ -95,4 +103,4 @@ def _set_scale(name: str, blocks: np.ndarray, d: np.ndarray) -> None:
         return
     put_halves(blocks, HALVES[name][0], d)
     if name in _CENTRES:
-        put_halves(blocks, HALVES[name][1], d * _CENTRES[name])
+        put_halves(blocks, HALVES[name][1], d.astype("<f2").astype(np.float32) * _CENTRES[name])

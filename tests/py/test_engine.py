@@ -9,6 +9,7 @@ import decoder as oracle
 import numpy as np
 import pytest
 import tiny
+from blocks import IDS, WEIGHTS
 
 import stoker
 from stoker.engine import Engine
@@ -31,8 +32,11 @@ def relative(found: np.ndarray, want: np.ndarray) -> float:
     return float((np.abs(found - want).max(-1) / np.abs(want).max(-1)).max())
 
 
+# Six layers have matrices for all types, the rows are long enough for all blocks.
+EVERY_TYPE = tiny.Shape(n_layer=6, tied=False, types=tiny.ALL_TYPES)
 SHAPES = {
-    "all formats, tied": tiny.Shape(),
+    "common formats, tied": tiny.Shape(),
+    "every format": EVERY_TYPE,
     "untied": tiny.Shape(tied=False, n_layer=3),
     "one kv head": tiny.Shape(n_head=8, n_kv=1),
     "as many kv heads": tiny.Shape(n_kv=4),
@@ -63,6 +67,33 @@ def test_f32_against_float64(name: str, kernels: str, tmp_path: Path) -> None:
     for i, want in enumerate(layers):
         assert relative(got[f"layer{i}"], want) < F32_WHOLE
     assert relative(got["logits"], logits) < F32_WHOLE
+
+
+def test_every_type_of_weight(tmp_path: Path) -> None:
+    """All types are there, the fast table and speculation change no bit, and rounding is small."""
+    path = tiny.write(tmp_path / "m.gguf", EVERY_TYPE, seed=4)
+    with engine(path) as e:
+        want = e.generate(PROMPT, 24, logits=True, ignore_eos=True)
+        found = {t.type for t in e.checkpoint.values()}
+    assert found == set(WEIGHTS)
+    for options in ({"kernels": "definition"}, {"threads": 3, "prefill_chunk": 7}):
+        with engine(path, **options) as e:
+            same(e.generate(PROMPT, 24, logits=True, ignore_eos=True), want)
+    for k in (1, 4, 7):
+        with engine(path, f"ngram:{k}") as e:
+            same(e.generate(PROMPT, 24, logits=True, ignore_eos=True), want)
+        with engine(path, f"planted:{k}") as e:
+            planted(e, PROMPT + want.ids, [k, 0, k // 2])
+            same(e.generate(PROMPT, 24, logits=True, ignore_eos=True), want)
+    with engine(path) as a, engine(path, numerics="f32") as b:
+        x, y = a.evaluate(PROMPT)["logits"], b.evaluate(PROMPT)["logits"]
+    assert 1e-5 < relative(x, y) < 0.1
+
+
+def test_a_weight_of_q8_k_is_refused(tmp_path: Path) -> None:
+    path = tiny.write(tmp_path / "m.gguf", tiny.Shape(types=(tiny.F32_T, IDS["Q8_K"])))
+    with bad("attn_q.weight: type Q8_K is not one of weights", stoker.UnsupportedError):
+        engine(path)
 
 
 def test_bf16_is_close_to_f32(tiny_path: Path) -> None:

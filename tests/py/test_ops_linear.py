@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from blocks import IDS, sizes
-from op_tools import FAST_TYPES, TABLES, TYPES, act, ints, run, weights
+from op_tools import BLOCKS, FAST_TYPES, TABLES, TYPES, act, ints, run, weights
 import dense
 from tolerances import close_linear
 
@@ -77,6 +77,42 @@ def test_fast_is_the_definition(kind):
         for threads in (1, 2, 3, 4):
             got = linear(x, w, n, p, "fast", threads, count)
             assert got.tobytes() == want.tobytes(), (k, n, p, count, threads)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_fast_is_the_definition_for_any_bytes(kind):
+    """Subnormal, infinite and NaN scales among them; which NaN comes out is not said."""
+    rng = np.random.default_rng(6)
+    elems, n_bytes = sizes(kind)
+    n, blocks = 64, 256 // elems * 2
+    raw = rng.integers(0, 256, (n, blocks * n_bytes), dtype=np.uint8)
+    raw[::7] = 0
+    raw[1::7] = 255
+    w = (kind, raw, (n, blocks * elems))
+    x, _ = act(rng.standard_normal((9, blocks * elems)), "BF16")
+    for p in (1, 3, 9):
+        part = (x[0], x[1][:p], (p, blocks * elems))
+        want = linear(part, w, n, p, "definition")
+        got = linear(part, w, n, p, "fast")
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        assert np.where(np.isnan(got), 0, got).tobytes() == np.where(np.isnan(want), 0, want).tobytes()
+    assert np.isfinite(want).any()
+
+
+def test_segments_with_minima_of_both_group_sizes():
+    rng = np.random.default_rng(7)
+    p, k, kinds = 7, 512, ("Q2_K", "Q4_1", "IQ1_M", "Q5_K")
+    x, xv = act(rng.standard_normal((p, k)), "BF16")
+    for rows in (1, 4, 7):
+        fields, want = {}, []
+        for s, kind in enumerate(kinds):
+            fields[f"w{s}"], values = weights(kind, 11, k, rng)
+            fields[f"y{s}"] = np.full((p, 11), np.nan, np.float32)
+            want.append(dense.linear(xv, values))
+        for table in TABLES:
+            run("linear", table, 2, x=x, count=ints(rows), **fields)
+            for s, ref in enumerate(want):
+                close_linear(fields[f"y{s}"][:rows], ref[:rows])
 
 
 @pytest.mark.parametrize("table", TABLES)

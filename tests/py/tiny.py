@@ -1,8 +1,8 @@
 """Tiny checkpoints of the dense family with random weights, written by hand from a seed.
 
 Blocks of quantised types are random codes with patched scales, so every type can appear whether or
-not anybody has a quantiser for it; `gguf` decodes them for the oracle. Scales are chosen so that
-activations stay of order one and logits discriminate."""
+not anybody has a quantiser for it. Scales are chosen so that activations stay of order one and
+logits discriminate."""
 
 from __future__ import annotations
 
@@ -12,18 +12,13 @@ from pathlib import Path
 import decoder
 import numpy as np
 
-from gguf_bytes import ARRAY, BOOL, F32, I32, STRING, U32, T, array, build, kv
+from blocks import IDS, NAMES, PLAIN, WEIGHTS, random_blocks, sizes
+from gguf_bytes import ARRAY, BLOCKS, BOOL, F32, I32, STRING, U32, T, array, build, kv
 
 F32_T, F16_T, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 = 0, 1, 2, 3, 6, 7, 8
 Q4_K, Q5_K, Q6_K, BF16_T = 12, 13, 14, 30
 
-# type -> (elements, bytes, offsets of f16 scale fields, offsets of f16 min fields, code spread)
-_BLOCKS = {
-    Q4_0: (32, 18, (0,), (), 4.6), Q4_1: (32, 20, (0,), (2,), 4.6), Q5_0: (32, 22, (0,), (), 9.2),
-    Q5_1: (32, 24, (0,), (2,), 9.2), Q8_0: (32, 34, (0,), (), 74.0),
-    Q4_K: (256, 144, (0,), (2,), 4.6 * 32), Q5_K: (256, 176, (0,), (2,), 9.2 * 32),
-    Q6_K: (256, 210, (208,), (), 18.5 * 74),
-}  # fmt: skip
+ALL_TYPES = tuple({**PLAIN, **IDS}[name] for name in WEIGHTS)
 
 
 @dataclass(frozen=True)
@@ -60,17 +55,8 @@ def random_matrix(rng: np.random.Generator, kind: int, n_out: int, n_in: int, st
         if kind == F16_T:
             return w.astype(np.float16).tobytes()
         return ((w.view(np.uint32) + 0x8000) >> 16).astype(np.uint16).tobytes()
-    elems, n_bytes, scales, mins, spread = _BLOCKS[kind]
-    blocks = rng.integers(0, 256, (n_out * n_in // elems, n_bytes), np.uint8)
-    d = (std / spread * rng.uniform(0.5, 1.5, len(blocks))).astype(np.float16)
-    for at in scales:
-        blocks[:, at : at + 2] = d[:, None].view(np.uint8)
-    for at in mins:
-        # Q4_1 and Q5_1 add m, the K types subtract dmin * mn: centre the codes either way.
-        sign, half = (-1, 7.5) if kind == Q4_1 else (-1, 15.5) if kind == Q5_1 else (1, spread / 32)
-        m = (sign * d.astype(np.float32) * half).astype(np.float16)
-        blocks[:, at : at + 2] = m[:, None].view(np.uint8)
-    return blocks.tobytes()
+    name = NAMES[kind]
+    return random_blocks(name, n_out * n_in // sizes(name)[0], std, rng).tobytes()
 
 
 def tensors(shape: Shape, seed: int) -> list[T]:
@@ -80,7 +66,7 @@ def tensors(shape: Shape, seed: int) -> list[T]:
 
     def matrix(name: str, n_out: int, n_in: int, gain: float = 1.0) -> None:
         kind = kinds[len(out) % len(kinds)]
-        if n_in % (256 if kind in (Q4_K, Q5_K, Q6_K) else 32):
+        if n_in % BLOCKS[kind][0]:
             kind = F16_T
         data = random_matrix(rng, kind, n_out, n_in, gain / np.sqrt(n_in))
         out.append(T(name, (n_in, n_out), kind, data))
