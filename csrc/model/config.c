@@ -97,6 +97,24 @@ sk_code sk_config_arch(const sk_ckpt *ck, char out[32], sk_status *st)
     return SK_OK;
 }
 
+/* Gemma 3: windows, the rotary base of the layers that slide, and the attention scale of the 27B
+ * model, for which files carry no key and everybody goes by its 62 layers. */
+static sk_code read_gemma3(keys *k, sk_config *c)
+{
+    const char *capped = key(k, "final_logit_softcapping");
+    double cap = 0;
+    bool found = false;
+    SK_TRY(sk_meta_find_f64(k->ck, capped, &cap, &found, k->st));
+    if (found && cap != 0)
+        return SK_FAIL(k->st, SK_UNSUPPORTED, "%s: %s: expected 0, found %.9g", sk_ckpt_path(k->ck),
+                       capped, cap);
+    SK_TRY(read_dim(k, "attention.sliding_window", SK_MAX_CTX, 0, &c->window));
+    SK_TRY(read_dim(k, "attention.sliding_window_pattern", SK_MAX_LAYERS, 6, &c->window_pattern));
+    SK_TRY(read_positive(k, "rope.freq_base_swa", 10000, &c->rope_base_local));
+    if (c->n_layer == 62) c->attn_scale = (float)(1 / sqrt((double)c->dim / c->n_head));
+    return SK_OK;
+}
+
 /* The vocabulary is the number of rows of the embedding; the token list and the key must agree. */
 static sk_code read_vocab(keys *k, sk_config *c)
 {
@@ -163,6 +181,7 @@ sk_code sk_config_read(const sk_ckpt *ck, sk_config *out, sk_status *st)
     SK_TRY(read_positive(&k, "rope.freq_base", 10000, &c.rope_base));
     SK_TRY(read_rope_scaling(&k, &c.rope_scale));
     SK_TRY(read_positive(&k, "attention.scale", 1 / sqrt((double)c.head_dim), &c.attn_scale));
+    if (strcmp(c.arch, "gemma3") == 0) SK_TRY(read_gemma3(&k, &c));
     SK_TRY(read_vocab(&k, &c));
     *out = c;
     return SK_OK;

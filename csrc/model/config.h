@@ -24,6 +24,9 @@ typedef struct sk_config {
     float rope_base;
     float rope_scale; // factor on positions: 1 / rope.scaling.factor
     float attn_scale; // factor on q k^T
+    // Sliding windows (gemma3): layer i slides unless i % window_pattern == window_pattern - 1.
+    int32_t window, window_pattern;
+    float rope_base_local; // rotary base of the layers that slide
 } sk_config;
 
 /* Keys common to the attention architectures, prefix = general.architecture. FORMAT with check

@@ -5,9 +5,10 @@
 
 #include <string.h>
 
-static const sk_arch *const archs[] = {&sk_arch_llama};
+static const sk_arch *const archs[] = {&sk_arch_llama, &sk_arch_qwen2, &sk_arch_qwen3,
+                                       &sk_arch_gemma3};
 
-const char *sk_model_archs(void) { return "llama"; }
+const char *sk_model_archs(void) { return "llama, qwen2, qwen3, gemma3"; }
 
 sk_code sk_model_open(sk_model **out, const sk_ckpt *ck, sk_space *space, const char *prefix,
                       int32_t n_slots, int32_t ctx, sk_dtype act, sk_status *st)

@@ -55,6 +55,6 @@ struct sk_model {
     void *self; // the architecture's own struct
 };
 
-extern const sk_arch sk_arch_llama; // llama.c
+extern const sk_arch sk_arch_llama, sk_arch_qwen2, sk_arch_qwen3, sk_arch_gemma3; // dense.c
 
 #endif

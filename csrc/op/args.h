@@ -175,6 +175,15 @@ typedef struct sk_silu_mul_args {
     sk_view out;   // act [P, D]
 } sk_silu_mul_args;
 
+/* out = round(g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))) * up): the tanh form of GELU.
+ */
+typedef struct sk_gelu_mul_args {
+    sk_view gate;  // F32 [P, D]
+    sk_view up;    // F32 [P, D]
+    sk_view count; // I32 [1]
+    sk_view out;   // act [P, D]
+} sk_gelu_mul_args;
+
 /* Index of the largest element; the lowest index wins a tie; NaN never wins, and a row of nothing
  * but NaN gives 0. */
 typedef struct sk_argmax_args {

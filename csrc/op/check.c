@@ -362,12 +362,23 @@ static void check_copy_rows(const sk_copy_rows_args *a, sk_checker *c)
     sk_want(c, "out", &a->out, SK_TYPES_F32, 2, a->x.dim[0], a->x.dim[1], 0, 0);
 }
 
+static void check_gated(const sk_view *gate, const sk_view *up, const sk_view *count,
+                        const sk_view *out, sk_checker *c)
+{
+    sk_want(c, "gate", gate, SK_TYPES_F32, 2, SK_ANY, SK_ANY, 0, 0);
+    sk_want(c, "up", up, SK_TYPES_F32, 2, gate->dim[0], gate->dim[1], 0, 0);
+    want_count(c, count);
+    sk_want(c, "out", out, SK_TYPES_ACT, 2, gate->dim[0], gate->dim[1], 0, 0);
+}
+
 static void check_silu_mul(const sk_silu_mul_args *a, sk_checker *c)
 {
-    sk_want(c, "gate", &a->gate, SK_TYPES_F32, 2, SK_ANY, SK_ANY, 0, 0);
-    sk_want(c, "up", &a->up, SK_TYPES_F32, 2, a->gate.dim[0], a->gate.dim[1], 0, 0);
-    want_count(c, &a->count);
-    sk_want(c, "out", &a->out, SK_TYPES_ACT, 2, a->gate.dim[0], a->gate.dim[1], 0, 0);
+    check_gated(&a->gate, &a->up, &a->count, &a->out, c);
+}
+
+static void check_gelu_mul(const sk_gelu_mul_args *a, sk_checker *c)
+{
+    check_gated(&a->gate, &a->up, &a->count, &a->out, c);
 }
 
 static void check_argmax(const sk_argmax_args *a, sk_checker *c)
@@ -407,6 +418,9 @@ static bool check_rows_op(enum sk_op op, const void *args, sk_checker *c)
         return true;
     case SK_OP_silu_mul:
         check_silu_mul(args, c);
+        return true;
+    case SK_OP_gelu_mul:
+        check_gelu_mul(args, c);
         return true;
     case SK_OP_argmax:
         check_argmax(args, c);

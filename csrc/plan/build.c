@@ -116,13 +116,13 @@ sk_view sk_b_gather_rows(sk_builder *b, int32_t table, sk_view ids, float scale)
     return a.out;
 }
 
-sk_view sk_b_rms_norm(sk_builder *b, sk_view x, int32_t gain, float eps)
+sk_view sk_b_rms_norm(sk_builder *b, sk_view x, int32_t gain, float eps, sk_dtype out)
 {
     ARGS(rms_norm, a);
     a.x = x;
     a.gain = sk_b_buf(b, gain);
     a.count = b->count;
-    a.out = like(b, "norm", b->act, &x);
+    a.out = like(b, "norm", out, &x);
     a.eps = eps;
     sk_b_step(b, SK_OP_rms_norm, &a);
     return a.out;
@@ -201,6 +201,17 @@ sk_view sk_b_silu_mul(sk_builder *b, sk_view gate, sk_view up)
     a.count = b->count;
     a.out = like(b, "hidden", b->act, &gate);
     sk_b_step(b, SK_OP_silu_mul, &a);
+    return a.out;
+}
+
+sk_view sk_b_gelu_mul(sk_builder *b, sk_view gate, sk_view up)
+{
+    ARGS(gelu_mul, a);
+    a.gate = gate;
+    a.up = up;
+    a.count = b->count;
+    a.out = like(b, "hidden", b->act, &gate);
+    sk_b_step(b, SK_OP_gelu_mul, &a);
     return a.out;
 }
 

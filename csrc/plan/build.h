@@ -45,7 +45,7 @@ typedef struct sk_lin {
 } sk_lin;
 
 sk_view sk_b_gather_rows(sk_builder *b, int32_t table, sk_view ids, float scale);
-sk_view sk_b_rms_norm(sk_builder *b, sk_view x, int32_t gain, float eps);
+sk_view sk_b_rms_norm(sk_builder *b, sk_view x, int32_t gain, float eps, sk_dtype out);
 void sk_b_linear(sk_builder *b, sk_view x, const sk_lin *seg, int32_t n_seg, sk_view *out);
 sk_view sk_b_rope(sk_builder *b, sk_view x, int32_t freq, bool neox);
 void sk_b_kv_append(sk_builder *b, sk_view k, sk_view v, int32_t k_cache, int32_t v_cache);
@@ -53,6 +53,7 @@ sk_view sk_b_attend(sk_builder *b, sk_view q, int32_t k_cache, int32_t v_cache, 
                     int32_t window);
 void sk_b_add(sk_builder *b, sk_view y, sk_view x); // y += x
 sk_view sk_b_silu_mul(sk_builder *b, sk_view gate, sk_view up);
+sk_view sk_b_gelu_mul(sk_builder *b, sk_view gate, sk_view up);
 sk_view sk_b_argmax(sk_builder *b, sk_view x);
 sk_view sk_b_copy_rows(sk_builder *b, sk_view x);
 

@@ -41,6 +41,6 @@ PyObject *sk_raise(sk_module_state *ms, const sk_status *st);
 
 extern PyType_Spec sk_checkpoint_spec; // ckpt_type.c
 extern PyType_Spec sk_session_spec;    // session_type.c
-extern PyMethodDef sk_op_methods[];     // op_run.c
+extern PyMethodDef sk_op_methods[];    // op_run.c
 
 #endif

@@ -248,9 +248,11 @@ static PyObject *run_op(PyObject *module, PyObject *arguments)
         call_fini(&c);
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS rc = sk_op_check(c.op, c.args, &st);
-    if (rc == SK_OK) rc = run(&c, &st);
-    Py_END_ALLOW_THREADS call_fini(&c);
+    Py_BEGIN_ALLOW_THREADS
+        rc = sk_op_check(c.op, c.args, &st);
+        if (rc == SK_OK) rc = run(&c, &st);
+    Py_END_ALLOW_THREADS
+    call_fini(&c);
     if (rc != SK_OK) return sk_raise(ms, &st);
     Py_RETURN_NONE;
 }

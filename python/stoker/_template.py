@@ -7,11 +7,8 @@ Two guarantees, both needed because a model file brings its own template:
   characters, both have budgets, and a deadline is looked at on every step. Operations whose
   result can be much larger than their operands are charged before they run, and the few string
   methods and filters that chat templates use are the only ones there.
-* **Provenance.** Text of messages is `Text`, a `str` that knows which of its characters the
-  template itself wrote. It behaves as the plain string in every test a template makes, so
-  rendering is unchanged; concatenation, slicing, splitting, stripping, replacing and joining keep
-  track to the character, and any other operation on message text gives text that is untrusted as
-  a whole. A plain `str` is the template's own.
+* **Provenance.** Text of messages is `Text`, which tracks the characters that the template wrote
+  (see `_origin`). Operations that cannot keep track give text that is untrusted as a whole.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ import functools
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import CodeType
 from typing import Any
@@ -36,155 +33,20 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import pass_context
 from jinja2.visitor import NodeTransformer
 
+from ._origin import Text, concat, runs, tracked
 from .errors import FormatError, InvalidArgumentError
 
 MAX_TEMPLATE = 1 << 20  # characters of source
 MAX_OUTPUT = 1 << 24  # characters rendered
-MAX_STEPS = 2_000_000  # loop rounds, calls, filters and operators
 MAX_SECONDS = 10.0
 MAX_DEPTH = 64  # nesting of lists and mappings
-_BASE_CHARACTERS = 1 << 25  # created text, plus this many times the size of the input:
-_PER_INPUT = 64
+# Budgets: a fixed part, and one for each character of input.
+_STEPS, _STEPS_PER_INPUT = 500_000, 16  # loop rounds, calls, filters, operators
+_CHARACTERS, _CHARACTERS_PER_INPUT = 1 << 23, 64  # created text
 _NODE = 8  # characters that one list item or mapping entry counts as
+_PIECE = 64  # characters that one piece of a split text counts as, besides its own
 _MAX_BITS = 1024  # of integer products and powers
 _MAX_INDENT = 16
-
-# --- text that knows its origin --------------------------------------------------------------
-
-
-class Text(str):
-    """A string with the ranges of characters that the template wrote; by default none."""
-
-    trusted: tuple[tuple[int, int], ...] = ()
-
-    def __str__(self) -> Text:
-        return self
-
-    def __getitem__(self, key: Any) -> Text:
-        if isinstance(key, slice):
-            start, stop, step = key.indices(len(self))
-            if step == 1:
-                return self._cut(start, stop)
-            return concat([self._cut(at, at + 1) for at in range(start, stop, step)])
-        at = range(len(self))[key]
-        return self._cut(at, at + 1)
-
-    def __iter__(self) -> Iterator[Text]:
-        return (self._cut(at, at + 1) for at in range(len(self)))
-
-    def _cut(self, start: int, stop: int) -> Text:
-        part = Text(str.__getitem__(self, slice(start, stop)))
-        part.trusted = tuple(
-            (max(begin, start) - start, min(end, stop) - start)
-            for begin, end in self.trusted
-            if begin < stop and end > start
-        )
-        return part
-
-    def _consecutive(self, parts: Iterable[str], gap: int = 0) -> list[Text]:
-        """The parts as cuts of this text, which holds them one after the other."""
-        cuts = []
-        at = 0
-        for part in parts:
-            cuts.append(self._cut(at, at + len(part)))
-            at += len(part) + gap
-        return cuts
-
-    def lstrip(self, chars: str | None = None) -> Text:
-        return self._cut(len(self) - len(str.lstrip(self, chars)), len(self))
-
-    def rstrip(self, chars: str | None = None) -> Text:
-        return self._cut(0, len(str.rstrip(self, chars)))
-
-    def strip(self, chars: str | None = None) -> Text:
-        return self.rstrip(chars).lstrip(chars)
-
-    def removeprefix(self, prefix: str) -> Text:
-        return self._cut(len(self) - len(str.removeprefix(self, prefix)), len(self))
-
-    def removesuffix(self, suffix: str) -> Text:
-        return self._cut(0, len(str.removesuffix(self, suffix)))
-
-    def split(self, sep: str | None = None, maxsplit: int = -1) -> list[Text]:  # type: ignore[override]
-        return self._pieces(str.split(self, sep, maxsplit), sep)
-
-    def rsplit(self, sep: str | None = None, maxsplit: int = -1) -> list[Text]:  # type: ignore[override]
-        return self._pieces(str.rsplit(self, sep, maxsplit), sep)
-
-    def _pieces(self, parts: list[str], sep: str | None) -> list[Text]:
-        if sep is not None:
-            return self._consecutive(parts, len(sep))
-        # Between the parts lies white space only, and no part has any at a cut border.
-        cuts = []
-        at = 0
-        for part in parts:
-            at = str.find(self, part, at)
-            cuts.append(self._cut(at, at + len(part)))
-            at += len(part)
-        return cuts
-
-    def splitlines(self, keepends: bool = False) -> list[Text]:  # type: ignore[override]
-        lines = self._consecutive(str.splitlines(self, True))
-        if keepends:
-            return lines
-        bare = str.splitlines(self)
-        return [line._cut(0, len(text)) for line, text in zip(lines, bare, strict=True)]
-
-    def partition(self, sep: str) -> tuple[Text, Text, Text]:  # type: ignore[override]
-        head, mark, tail = self._consecutive(str.partition(self, sep))
-        return head, mark, tail
-
-    def rpartition(self, sep: str) -> tuple[Text, Text, Text]:  # type: ignore[override]
-        head, mark, tail = self._consecutive(str.rpartition(self, sep))
-        return head, mark, tail
-
-    def join(self, parts: Iterable[str]) -> Text:
-        joined: list[str] = []
-        for part in parts:
-            joined += (self, part) if joined else (part,)
-        return concat(joined)
-
-    def replace(self, old: str, new: str, count: int = -1) -> Text:  # type: ignore[override]
-        if not old:
-            cuts = [concat(()), *self, concat(())]
-            if 0 <= count < len(cuts):
-                cuts[count:] = [self._cut(max(count - 1, 0), len(self))]
-            return tracked(new).join(cuts)
-        return tracked(new).join(self.split(old, count))
-
-
-def concat(parts: Iterable[str]) -> Text:
-    """The parts joined, each with its origin."""
-    parts = list(parts)
-    ranges: list[tuple[int, int]] = []
-    length = 0
-    for part in parts:
-        for begin, end in part.trusted if isinstance(part, Text) else ((0, len(part)),):
-            if ranges and ranges[-1][1] == length + begin:
-                ranges[-1] = (ranges[-1][0], length + end)
-            elif begin < end:
-                ranges.append((length + begin, length + end))
-        length += len(part)
-    text = Text("".join(parts))
-    text.trusted = tuple(ranges)
-    return text
-
-
-def tracked(text: str) -> Text:
-    """The text as `Text`: unchanged if it is, all trusted if it is the template's own."""
-    return text if isinstance(text, Text) else concat((text,))
-
-
-def runs(text: Text) -> Iterator[tuple[str, bool]]:
-    """The text as plain (text, trusted) pieces."""
-    at = 0
-    for begin, end in text.trusted:
-        if at < begin:
-            yield str.__getitem__(text, slice(at, begin)), False
-        yield str.__getitem__(text, slice(begin, end)), True
-        at = end
-    if at < len(text):
-        yield str.__getitem__(text, slice(at, None)), False
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -194,7 +56,7 @@ def _strings(value: object) -> Iterator[str]:
         item = stack.pop()
         if isinstance(item, str):
             yield item
-        elif isinstance(item, Mapping):
+        elif isinstance(item, dict):
             stack.extend(item.keys())
             stack.extend(item.values())
         elif isinstance(item, (list, tuple)):
@@ -202,7 +64,7 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def _untrusted(text: str) -> bool:
-    return isinstance(text, Text) and text.trusted != ((0, len(text)),) and len(text) > 0
+    return isinstance(text, Text) and not text.is_trusted()
 
 
 # --- the sandbox -----------------------------------------------------------------------------
@@ -216,18 +78,20 @@ class RaisedError(TemplateError):
     """The template called `raise_exception`."""
 
 
-_STRING_METHODS = frozenset(
-    "capitalize count endswith find index isalnum isalpha isdigit islower isnumeric isspace "
-    "isupper join lower lstrip partition removeprefix removesuffix replace rfind rindex "
-    "rpartition rsplit rstrip split splitlines startswith strip title upper".split()
-)
-_CONTAINER_METHODS = frozenset("count get index items keys values".split())
+_STRING_METHODS = frozenset((
+    "capitalize", "count", "endswith", "find", "index", "isalnum", "isalpha", "isdigit", "islower",
+    "isnumeric", "isspace", "isupper", "join", "lower", "lstrip", "partition", "removeprefix",
+    "removesuffix", "replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "split",
+    "splitlines", "startswith", "strip", "title", "upper",
+))  # fmt: skip
+_CONTAINER_METHODS = frozenset(("count", "get", "index", "items", "keys", "values"))
 # Built-in filters that hand on what they were given, and those that make new text from it.
 _CARRIERS = (
-    "abs attr count d default dictsort first float groupby int items last length map max min "
-    "reject rejectattr reverse round select selectattr sort unique wordcount"
-).split()
-_MAKERS = "capitalize lower title trim truncate upper urlencode".split()
+    "abs", "attr", "count", "d", "default", "dictsort", "first", "float", "groupby", "int",
+    "items", "last", "length", "map", "max", "min", "reject", "rejectattr", "reverse", "round",
+    "select", "selectattr", "sort", "unique", "wordcount",
+)  # fmt: skip
+_MAKERS = ("capitalize", "lower", "title", "trim", "truncate", "upper", "urlencode")
 # A width in a format string makes text of that size out of nothing.
 _WIDE_FORMAT = re.compile(r"\d{4,}|\*|\{[^{}]*\{")
 
@@ -282,8 +146,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
             finalize=self._finalize,
             extensions=[ext.loopcontrols, _Generation],
         )
-        self._steps = MAX_STEPS
-        self._characters = _BASE_CHARACTERS + _PER_INPUT * input_size
+        self._steps = _STEPS + _STEPS_PER_INPUT * input_size
+        self._characters = _CHARACTERS + _CHARACTERS_PER_INPUT * input_size
         self._deadline = time.monotonic() + MAX_SECONDS
         #: The template's own text that went into operations which could not keep track of it.
         self.lost: list[str] = []
@@ -297,7 +161,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters |= {
             "e": self._metered(self._filter_escape, True),
             "escape": self._metered(self._filter_escape, True),
-            "format": self._metered(self._percent, True),
+            "format": self._metered(self._filter_format, True),
             "indent": self._metered(self._filter_indent, True),
             "join": self._metered(self._filter_join, False),
             "list": self._metered(self._filter_list, False),
@@ -312,14 +176,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def step(self) -> None:
         self._steps -= 1
         if self._steps < 0:
-            raise LimitError(f"more than {MAX_STEPS} steps")
+            raise LimitError("more loop rounds and calls than its budget")
         if time.monotonic() > self._deadline:
             raise LimitError(f"more than {MAX_SECONDS:g} seconds")
 
     def spend(self, characters: int) -> None:
         self._characters -= characters
         if self._characters < 0:
-            raise LimitError("more text than its budget for intermediate results")
+            raise LimitError("more text than its budget")
 
     def _measure(self, value: object) -> tuple[int, int, int]:
         """(characters of text, entries, nesting) of a value, without walking past the budget."""
@@ -331,7 +195,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             entries += 1
             if isinstance(item, str):
                 characters += len(item)
-            elif isinstance(item, Mapping):
+            elif isinstance(item, dict):
                 stack.extend((key, depth + 1) for key in item)
                 stack.extend((entry, depth + 1) for entry in item.values())
             elif isinstance(item, (list, tuple)):
@@ -339,7 +203,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             if deepest > MAX_DEPTH:
                 raise LimitError(f"values nested more than {MAX_DEPTH} deep")
             if entries * _NODE + characters > self._characters:
-                raise LimitError("more text than its budget for intermediate results")
+                raise LimitError("more text than its budget")
         return characters, entries, deepest
 
     def _account(self, result: Any, inputs: Any = ()) -> Any:
@@ -354,10 +218,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return result
 
     def _lose(self, inputs: Any) -> None:
-        own = (
-            text for whole in _strings(inputs) for text, trusted in runs(tracked(whole)) if trusted
-        )
-        self.lost += own
+        for whole in _strings(inputs):
+            own = [text for text, trusted in runs(tracked(whole)) if trusted]
+            self.spend(sum(map(len, own)))
+            self.lost += own
 
     # What compiled templates call.
 
@@ -390,7 +254,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _text(self, value: Any) -> str:
         if isinstance(value, str):
             return value
-        if isinstance(value, (list, tuple, Mapping)):
+        if isinstance(value, (list, tuple, dict)):
             characters, entries, _ = self._measure(value)
             self.spend(characters + entries * _NODE)
             return Text(str(value))
@@ -402,16 +266,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return self.concat((left, right))
         if operator == "%" and isinstance(left, str):
             return self._account(self._percent(left, right), (left, right))
-        if operator == "*":
-            self._check_product(left, right)
-        elif operator == "**" and isinstance(left, int) and isinstance(right, int):
-            if left.bit_length() * abs(right) > _MAX_BITS:
-                raise LimitError(f"integers of more than {_MAX_BITS} bits")
+        if operator in ("*", "**"):
+            self._check_product(operator, left, right)
         return self._account(super().call_binop(context, operator, left, right), (left, right))
 
-    def _check_product(self, left: Any, right: Any) -> None:
+    def _check_product(self, operator: str, left: Any, right: Any) -> None:
         if isinstance(left, int) and isinstance(right, int):
-            if left.bit_length() + right.bit_length() > _MAX_BITS:
+            if operator == "*":
+                bits = left.bit_length() + right.bit_length()
+            else:
+                bits = left.bit_length() * abs(right)
+            if bits > _MAX_BITS:
                 raise LimitError(f"integers of more than {_MAX_BITS} bits")
         for repeated, times in ((left, right), (right, left)):
             if isinstance(repeated, (str, list, tuple)) and isinstance(times, int):
@@ -420,21 +285,29 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         self.step()
         owner = getattr(obj, "__self__", None)
+        # Jinja adds the variables of loops and blocks for functions that want the context.
+        given = {k: v for k, v in kwargs.items() if k not in ("_loop_vars", "_block_vars")}
         if isinstance(owner, str):
-            text, name = tracked(owner), obj.__name__
-            if name == "join":
-                result = self._filter_join(*args, text, **kwargs)
-            elif name == "replace":
-                result = self._replace(text, *args, **kwargs)
-            else:
-                result = getattr(text, name)(*args, **kwargs)
-            return self._account(result, (owner, args, kwargs))
+            result = self._string_method(tracked(owner), obj.__name__, args, given)
+            return self._account(result, (owner, args, given))
         result = super().call(context, obj, *args, **kwargs)
         if isinstance(result, dict):
             return self.checked(result)
         # Containers return what was put in, macros what `concat` tracked.
         moves = isinstance(owner, (dict, list, tuple)) or isinstance(obj, Macro)
-        return self._account(result, () if moves else (args, kwargs))
+        return self._account(result, () if moves else (args, given))
+
+    def _string_method(
+        self, text: Text, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        if name == "join":
+            (parts,) = args
+            return self._filter_join(parts, text)
+        if name == "replace":
+            return self._replace(text, *args, **kwargs)
+        if name in ("split", "rsplit", "splitlines"):
+            self.spend(_PIECE * len(getattr(str, name)(text, *args, **kwargs)))
+        return getattr(text, name)(*args, **kwargs)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if isinstance(obj, str):
@@ -466,18 +339,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
         fields = form.count(mark)
         self.spend(len(form) + fields * (1000 + characters + entries * _NODE))
 
-    def _percent(self, form: Any, *args: Any, **kwargs: Any) -> str:
-        form = self._text(form)
-        values = kwargs or (
-            args[0] if len(args) == 1 and isinstance(args[0], (tuple, dict)) else args
-        )
+    def _percent(self, form: str, values: Any) -> str:
         self._check_format(form, "%", values)
         return str.__mod__(form, values)
+
+    def _filter_format(self, form: Any, *args: Any, **kwargs: Any) -> str:
+        return self._percent(self._text(form), kwargs or args)
 
     def _replace(self, text: Any, old: Any, new: Any, count: int | None = None) -> Text:
         text, old, new = tracked(self._text(text)), self._text(old), self._text(new)
         found = str.count(text, old)
-        self.spend(len(text) + found * (len(new) + (0 if old else _NODE)))
+        self.spend(len(text) + found * (len(new) + _PIECE))
         return text.replace(old, new, -1 if count is None else count)
 
     def _filter_join(self, parts: Any, mark: Any = "", attribute: Any = None) -> Text:
@@ -486,7 +358,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         texts = []
         for part in parts:
             texts.append(self._text(part))
-            self.spend(len(texts[-1]) + len(mark))
+            self.spend(len(texts[-1]) + len(mark) + _NODE)
         return tracked(self._text(mark)).join(texts)
 
     def _filter_list(self, values: Any) -> list:
@@ -503,9 +375,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         size = len(width) if isinstance(width, str) else int(width)
         self.spend((size + 1) * (1 + str.count(text, "\n") + str.count(text, "\r")))
         mark = width if isinstance(width, str) else " " * size
-        lines = tracked(text).splitlines() or [concat(())]
-        if str.endswith(text, "\n"):
-            lines.append(concat(()))
+        lines = concat((text, "\n")).splitlines()
         head = [concat((mark, lines[0])) if first else lines[0]]
         tail = [concat((mark, line)) if line or blank else line for line in lines[1:]]
         return tracked("\n").join(head + tail)
@@ -592,7 +462,7 @@ def render(
             f"chat template{_line(error, template)}: expected messages that it accepts, "
             f"found: {error}"
         ) from None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         # A template can fail in any way that Python code can: recursion, memory, types.
         found = str(error) if isinstance(error, LimitError) else f"{type(error).__name__}: {error}"
         raise FormatError(

@@ -285,7 +285,7 @@ def read_vocabulary(fields: Fields) -> Vocabulary:
             missing = fields.error(KEY + "pre", "a pre-tokenizer name", "nothing")
             warnings.warn(
                 f"{missing}; using 'default', token ids may differ from those of training",
-                stacklevel=5,
+                stacklevel=4,
             )
 
     tokens = fields.array(KEY + "tokens", "string")

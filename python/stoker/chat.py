@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ._template import MAX_DEPTH, Text, render, runs
+from ._origin import Text, runs
+from ._template import MAX_DEPTH, render
 from ._vocabulary import shown
 from .errors import InvalidArgumentError
 from .tokenizer import Tokenizer

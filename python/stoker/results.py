@@ -111,7 +111,7 @@ class Stats:
     def rows(self) -> list[tuple[str, str]]:
         """(name, value) pairs for a table."""
         c, rate = self.counters, self.acceptance_rate
-        at = [n for n in c["accepted_at"]]
+        at = list(c["accepted_at"])
         while at and at[-1] == 0:
             at.pop()
         out = [

@@ -106,7 +106,7 @@ class _ByteLevelCore:
     def encode(self, text: str) -> list[int]:
         if self._lost_bytes and not self._lost_bytes.isdisjoint(text.encode()):
             lost = ", ".join(f"0x{b:02X}" for b in sorted(self._lost_bytes & set(text.encode())))
-            warnings.warn(f"text holds bytes without a token, left out: {lost}", stacklevel=5)
+            warnings.warn(f"text holds bytes without a token, left out: {lost}", stacklevel=4)
         try:
             return self._core.encode(text, add_special_tokens=False).ids
         except BaseException as error:

@@ -54,7 +54,7 @@ static void drop(world *w)
     sk_space_fini(&w->space);
 }
 
-static sk_view norm(world *w, sk_view x) { return sk_b_rms_norm(&w->b, x, w->gain, 1e-5f); }
+static sk_view norm(world *w, sk_view x) { return sk_b_rms_norm(&w->b, x, w->gain, 1e-5f, SK_F32); }
 
 static const sk_life *life(const world *w, sk_view v)
 {
@@ -218,7 +218,7 @@ static void refuses_a_broken_contract(void)
 {
     world w;
     make(&w);
-    (void)sk_b_rms_norm(&w.b, sk_b_buf(&w.b, w.source), w.gain, -1);
+    (void)sk_b_rms_norm(&w.b, sk_b_buf(&w.b, w.source), w.gain, -1, SK_F32);
     refused(&w, "eps", 0);
 }
 
@@ -315,7 +315,7 @@ static void digest_of(float eps, bool twice, uint8_t out[SK_SHA256_BYTES], char 
     world w;
     sk_view x;
     make(&w);
-    x = sk_b_rms_norm(&w.b, sk_b_buf(&w.b, w.source), w.gain, eps);
+    x = sk_b_rms_norm(&w.b, sk_b_buf(&w.b, w.source), w.gain, eps, SK_F32);
     if (twice) (void)norm(&w, x);
     SK_EXPECT_OK(sk_b_finish(&w.b), &w.st);
     memcpy(out, w.plan.digest, SK_SHA256_BYTES);

@@ -22,6 +22,13 @@ def silu_mul(gate, up):
     return gate / (1 + np.exp(-gate)) * np.asarray(up, F64)
 
 
+def gelu_mul(gate, up):
+    """The tanh form of GELU, times up."""
+    gate = np.asarray(gate, F64)
+    inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
+    return gate / 2 * (1 + np.tanh(inner)) * np.asarray(up, F64)
+
+
 def argmax(x):
     """Lowest index of the largest element; NaN never wins; nothing but NaN: 0."""
     out = []

@@ -108,7 +108,9 @@ def ngram(history: list[int], n_max: int, n_min: int, k: int) -> list[int]:
     last = len(history) - 1
     for m in range(n_max, n_min - 1, -1):
         tail = history[len(history) - m :]
-        ends = [e for e in range(m - 1, last) if len(tail) == m and history[e - m + 1 : e + 1] == tail]
+        ends = [
+            e for e in range(m - 1, last) if len(tail) == m and history[e - m + 1 : e + 1] == tail
+        ]
         if ends:
             copy = list(history)
             for i in range(k):

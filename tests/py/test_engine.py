@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import llama as oracle
+import decoder as oracle
 import numpy as np
 import pytest
 import tiny
@@ -13,6 +13,7 @@ from blocks import IDS, WEIGHTS
 
 import stoker
 from stoker.engine import Engine
+
 
 RNG = np.random.default_rng(20)
 PROMPT = RNG.integers(0, 256, 37).tolist()
@@ -42,6 +43,9 @@ SHAPES = {
     "biases": tiny.Shape(bias=True),
     "linear rope scaling": tiny.Shape(rope_scale=0.25, rope_base=1e5),
     "rope factors": tiny.Shape(rope_factors=True),
+    "qwen2": tiny.Shape("qwen2", bias=True, rope_base=1e6),
+    "qwen3": tiny.Shape("qwen3", tied=False, rope_base=1e6),
+    "gemma3": tiny.Shape("gemma3", n_layer=4, rope_base=1e6, rope_scale=0.125),
     "small blocks only": tiny.Shape(dim=96, n_head=3, n_kv=3, ffn=160, vocab=259),
 }
 
@@ -57,8 +61,8 @@ def test_f32_against_float64(name: str, kernels: str, tmp_path: Path) -> None:
         got = e.evaluate(ids, ("logits", *taps))
         weights = {n: t.dequantize() for n, t in e.checkpoint.items()}
     logits, layers = oracle.forward(
-        weights, ids, n_head=shape.n_head, n_kv=shape.n_kv, eps=np.float32(1e-5),
-        base=shape.rope_base, scale=shape.rope_scale,
+        weights, ids, family=oracle.FAMILIES[shape.arch], n_head=shape.n_head, n_kv=shape.n_kv,
+        eps=np.float32(1e-5), base=shape.rope_base, scale=shape.rope_scale,
     )  # fmt: skip
     for i, want in enumerate(layers):
         assert relative(got[f"layer{i}"], want) < F32_WHOLE
@@ -138,6 +142,23 @@ def test_evaluate_gives_the_bits_of_rounds(tiny_path: Path, plain: stoker.Result
             assert got[len(PROMPT) - 1 :].tobytes() == plain.logits.tobytes()
 
 
+@pytest.mark.parametrize("arch", ["qwen2", "qwen3", "gemma3"])
+def test_every_recipe_is_lossless(arch: str, tmp_path: Path) -> None:
+    path = tiny.write(tmp_path / "m.gguf", tiny.Shape(arch, n_layer=4), seed=5)
+    with engine(path) as e:
+        want = e.generate(PROMPT, 40, logits=True, ignore_eos=True)
+        state = e._session.save(0)
+    with engine(path, prefill_chunk=7, kernels="definition", poison=True) as e:
+        same(e.generate(PROMPT, 40, logits=True, ignore_eos=True), want)
+    for k, accept in ((1, 1), (4, 2), (7, 7)):
+        with engine(path, f"planted:{k}", slots=2) as e:
+            planted(e, PROMPT + want.ids, [accept, 0])
+            same(e.generate(PROMPT, 40, logits=True, ignore_eos=True), want)
+            assert e._session.save(0) == state
+        with engine(path, f"ngram:{k}") as e:
+            same(e.generate(PROMPT, 40, logits=True, ignore_eos=True), want)
+
+
 @pytest.mark.parametrize("k", range(1, 8))
 def test_ngram_is_lossless(tiny_path: Path, plain: stoker.Result, k: int) -> None:
     with engine(tiny_path, f"ngram:{k}") as e:
@@ -161,9 +182,7 @@ def test_planted_is_lossless(
     same(got, plain)
     first = got.rounds[0]
     assert (first.drafted, first.accepted, first.emitted) == (width - 1, accept, accept + 1)
-    assert got.stats.accepted_at[:8] == [
-        sum(r.accepted > k for r in got.rounds) for k in range(8)
-    ]
+    assert got.stats.accepted_at[:8] == [sum(r.accepted > k for r in got.rounds) for k in range(8)]
 
 
 def states(e: Engine, ids: list[int], n: int) -> dict[int, bytes]:

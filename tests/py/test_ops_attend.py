@@ -89,7 +89,9 @@ def test_a_row_knows_only_its_own_positions(kind, table):
         k2, v2 = np.full_like(k, 1e30), np.full_like(v, 1e30)
         n = pos[r] + 1
         k2[moved, :n], v2[moved, :n] = k[slots[r], :n], v[slots[r], :n]
-        alone = attend(q[r : r + 1], k2, v2, [moved], [pos[r]], kind, table, 2, split=16, capacity=4)
+        alone = attend(
+            q[r : r + 1], k2, v2, [moved], [pos[r]], kind, table, 2, split=16, capacity=4
+        )
         assert alone[0].tobytes() == want[r].tobytes()
         if n <= 40:  # a smaller cache: the tier is no part of the result
             tier = attend(q[r : r + 1], k2[:, :40], v2[:, :40], [moved], [pos[r]], kind, table,

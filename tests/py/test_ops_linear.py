@@ -49,7 +49,9 @@ def test_short_last_group(kind, k, table):
 
 def test_by_hand():
     # One Q8_0 block: scale 0.5, codes 0 .. 31; ones and a single 3.
-    raw = np.concatenate([np.array([0.5], np.float16).view(np.uint8), np.arange(32, dtype=np.uint8)])
+    raw = np.concatenate(
+        [np.array([0.5], np.float16).view(np.uint8), np.arange(32, dtype=np.uint8)]
+    )
     x = np.ones((1, 32), np.float32)
     x[0, 10] = 3
     for table in TABLES:

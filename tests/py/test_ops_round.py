@@ -31,7 +31,9 @@ DONE = np.dtype([("seq", np.int64), ("flags", I32), ("n_rows", I32), ("slot", DO
 
 def raw(a: np.ndarray) -> np.ndarray:
     """Structures as U8 [rows, bytes]; one of them as [bytes]."""
-    return a.view(np.uint8).reshape(*a.shape, a.itemsize) if a.shape else a.reshape(1).view(np.uint8)
+    return (
+        a.view(np.uint8).reshape(*a.shape, a.itemsize) if a.shape else a.reshape(1).view(np.uint8)
+    )
 
 
 class Device:

@@ -47,14 +47,15 @@ def test_rms_norm_by_hand():
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("kind", ACTS)
-def test_silu_mul(kind, table):
+@pytest.mark.parametrize("op", ["silu_mul", "gelu_mul"])
+def test_gated_activations(op, kind, table):
     rng = np.random.default_rng(2)
     gate = rng.standard_normal((4, 100)).astype(np.float32) * 4
     gate[0, :4] = 0, 100, -100, -0.0
     up = rng.standard_normal((4, 100)).astype(np.float32)
     arg, out = act_out(gate.shape, kind)
-    run("silu_mul", table, 2, gate=gate, up=up, count=ints(4), out=arg)
-    close(kind, out, dense.silu_mul(gate, up))
+    run(op, table, 2, gate=gate, up=up, count=ints(4), out=arg)
+    close(kind, out, getattr(dense, op)(gate, up))
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -159,11 +160,13 @@ def test_fast_is_the_definition():
         for table, threads in (("definition", 1), ("fast", 1), ("fast", 3)):
             arg, silu = act_out((p, d), kind)
             run("silu_mul", table, threads, gate=x, up=y, count=ints(p), out=arg)
+            arg, gelu = act_out((p, d), kind)
+            run("gelu_mul", table, threads, gate=x, up=y, count=ints(p), out=arg)
             total, ids = y.copy(), np.zeros(p, np.int32)
             run("add", table, threads, x=x, count=ints(p), y=total)
             run("argmax", table, threads, x=x, count=ints(p), id=ids)
             norm = rms_norm(x, y[0], 1e-6, kind, table, threads)
-            got[table, threads] = [a.tobytes() for a in (silu, total, ids, norm)]
+            got[table, threads] = [a.tobytes() for a in (silu, gelu, total, ids, norm)]
         assert got["definition", 1] == got["fast", 1] == got["fast", 3]
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
+import golden
 import pytest
 
 import stoker
 from stoker import Engine
 
 pytestmark = pytest.mark.model
-GOLDEN = Path(__file__).parent.parent / "data" / "smollm2_golden.npz"
 
 PROMPTS = {
     "prose": "The old lighthouse keeper climbed the stairs every evening, because",
@@ -42,26 +40,12 @@ def same(a: stoker.Result, b: stoker.Result) -> None:
 
 
 def test_f32_logits_equal_transformers(smollm2_path: Path) -> None:
-    """Below 1e-4 of the row maximum, for three prompts; 5e-6 was measured."""
-    golden = np.load(GOLDEN)
-    stride = json.loads(str(golden["provenance"]))["stride"]
-    with Engine(smollm2_path, numerics="f32", context=64) as e:
-        for i in range(3):
-            logits = e.evaluate(golden[f"{i}.ids"])["logits"]
-            peak = golden[f"{i}.row_max"]
-            assert (np.abs(logits[-1] - golden[f"{i}.last"]).max() / peak[-1]) < 1e-4
-            error = np.abs(logits[:, ::stride] - golden[f"{i}.columns"]).max(1) / peak
-            assert error.max() < 1e-4
-            assert (logits.argmax(1) == golden[f"{i}.argmax"]).all()
+    """Below 1e-4 of the row maximum, for three prompts; 5e-6 was measured over all columns."""
+    golden.check(smollm2_path, "smollm2_golden.npz", 64)
 
 
 def test_the_reference_used_our_token_ids(smollm2_path: Path) -> None:
-    golden = np.load(GOLDEN)
-    texts = json.loads(str(golden["provenance"]))["prompts"]
-    with Engine(smollm2_path, context=64) as e:
-        for i, (name, text) in enumerate(texts.items()):
-            assert str(golden[f"{i}.name"]) == name
-            assert e.encode(text).tolist() == golden[f"{i}.ids"].tolist()
+    golden.ids_are_ours(smollm2_path, "smollm2_golden.npz")
 
 
 @pytest.mark.parametrize("k", range(1, 8))

@@ -1,4 +1,4 @@
-"""Tiny llama checkpoints with random weights, written by hand from a seed.
+"""Tiny checkpoints of the dense family with random weights, written by hand from a seed.
 
 Blocks of quantised types are random codes with patched scales, so every type can appear whether or
 not anybody has a quantiser for it. Scales are chosen so that activations stay of order one and
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import decoder
 import numpy as np
 
 from blocks import IDS, NAMES, PLAIN, WEIGHTS, random_blocks, sizes
@@ -24,6 +25,7 @@ ALL_TYPES = tuple({**PLAIN, **IDS}[name] for name in WEIGHTS)
 class Shape:
     """Geometry of a tiny model; `types` are dealt to the matrices in turn."""
 
+    arch: str = "llama"
     dim: int = 256
     n_layer: int = 2
     n_head: int = 4
@@ -86,6 +88,12 @@ def tensors(shape: Shape, seed: int) -> list[T]:
             matrix(f"blk.{i}.attn_{part}.weight", n, shape.dim, 1.5)
             if shape.bias:
                 vector(f"blk.{i}.attn_{part}.bias", n, 0, 0.3)
+        if shape.arch in ("qwen3", "gemma3"):
+            vector(f"blk.{i}.attn_q_norm.weight", shape.head_dim, 1, 0.2)
+            vector(f"blk.{i}.attn_k_norm.weight", shape.head_dim, 1, 0.2)
+        if shape.arch == "gemma3":
+            vector(f"blk.{i}.post_attention_norm.weight", shape.dim, 1, 0.2)
+            vector(f"blk.{i}.post_ffw_norm.weight", shape.dim, 1, 0.2)
         matrix(f"blk.{i}.attn_output.weight", shape.dim, q)
         vector(f"blk.{i}.ffn_norm.weight", shape.dim, 1, 0.2)
         matrix(f"blk.{i}.ffn_gate.weight", shape.ffn, shape.dim, 1.5)
@@ -96,20 +104,26 @@ def tensors(shape: Shape, seed: int) -> list[T]:
 
 def keys(shape: Shape) -> list[bytes]:
     out = [
-        kv("general.architecture", STRING, "llama"),
-        kv("llama.block_count", U32, shape.n_layer),
-        kv("llama.context_length", U32, shape.ctx),
-        kv("llama.embedding_length", U32, shape.dim),
-        kv("llama.feed_forward_length", U32, shape.ffn),
-        kv("llama.attention.head_count", U32, shape.n_head),
-        kv("llama.attention.head_count_kv", U32, shape.n_kv),
-        kv("llama.attention.layer_norm_rms_epsilon", F32, 1e-5),
-        kv("llama.rope.freq_base", F32, shape.rope_base),
+        kv("general.architecture", STRING, shape.arch),
+        kv(f"{shape.arch}.block_count", U32, shape.n_layer),
+        kv(f"{shape.arch}.context_length", U32, shape.ctx),
+        kv(f"{shape.arch}.embedding_length", U32, shape.dim),
+        kv(f"{shape.arch}.feed_forward_length", U32, shape.ffn),
+        kv(f"{shape.arch}.attention.head_count", U32, shape.n_head),
+        kv(f"{shape.arch}.attention.head_count_kv", U32, shape.n_kv),
+        kv(f"{shape.arch}.attention.layer_norm_rms_epsilon", F32, 1e-5),
+        kv(f"{shape.arch}.rope.freq_base", F32, shape.rope_base),
     ]
     if shape.rope_scale != 1.0:
         out += [
-            kv("llama.rope.scaling.type", STRING, "linear"),
-            kv("llama.rope.scaling.factor", F32, 1 / shape.rope_scale),
+            kv(f"{shape.arch}.rope.scaling.type", STRING, "linear"),
+            kv(f"{shape.arch}.rope.scaling.factor", F32, 1 / shape.rope_scale),
+        ]
+    if shape.arch == "gemma3":
+        family = decoder.FAMILIES["gemma3"]
+        out += [
+            kv("gemma3.attention.sliding_window", U32, family.window),
+            kv("gemma3.attention.sliding_window_pattern", U32, family.pattern),
         ]
     return out + list(shape.extra)
 

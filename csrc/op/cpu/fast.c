@@ -23,6 +23,7 @@ void sk_cpu_fast_table(sk_cpu_fn table[SK_OP_COUNT])
     memcpy(table, sk_cpu_ops, sizeof sk_cpu_ops);
     table[SK_OP_rms_norm] = sk_fast_rms_norm;
     table[SK_OP_silu_mul] = sk_fast_silu_mul;
+    table[SK_OP_gelu_mul] = sk_fast_gelu_mul;
 #if SK_HAVE_AVX2
     if (!have_avx2()) return;
     table[SK_OP_linear] = sk_avx2_linear;

@@ -26,6 +26,7 @@ void sk_avx2_argmax(const void *args, const sk_cpu *cpu);
 
 void sk_fast_rms_norm(const void *args, const sk_cpu *cpu);
 void sk_fast_silu_mul(const void *args, const sk_cpu *cpu);
+void sk_fast_gelu_mul(const void *args, const sk_cpu *cpu);
 
 /* Scratch of sk_avx2_linear; used by both tables so that plans do not depend on the processor. */
 uint64_t sk_fast_linear_bytes(const sk_linear_args *a, int32_t n_threads);

@@ -212,15 +212,15 @@ SK_INLINE void sk_fast_scales(sk_dtype type, const uint8_t *b, float *scale, flo
  * converted at once; where the second one is no minimum, it is not looked at. */
 SK_INLINE __m256 sk_fast_scale(sk_dtype type, const uint8_t *b, float *min)
 {
-    __m256 pairs;
+    __m128 pair;
     if (type == SK_F32 || type == SK_F16 || type == SK_BF16) return _mm256_set1_ps(1);
     if (type == SK_MXFP4) { // half_e8m0 of quant_simple.c
         uint32_t bits = b[0] < 2 ? 0x200000u << b[0] : (b[0] - 1u) << 23;
         return _mm256_castsi256_ps(_mm256_set1_epi32((int32_t)bits));
     }
-    pairs = _mm256_cvtph_ps(_mm_set1_epi32((int32_t)sk_fast_u32(b)));
-    *min = _mm_cvtss_f32(_mm_movehdup_ps(_mm256_castps256_ps128(pairs)));
-    return _mm256_moveldup_ps(pairs);
+    pair = _mm_cvtph_ps(_mm_cvtsi32_si128((int32_t)sk_fast_u32(b)));
+    *min = _mm_cvtss_f32(_mm_movehdup_ps(pair));
+    return _mm256_broadcastss_ps(pair);
 }
 
 /* 16 bytes: elements 0..15 in the low halves, 16..31 in the high ones. */

@@ -32,6 +32,19 @@ void sk_fast_silu_mul(const void *args, const sk_cpu *cpu)
                 silu_rows, &a);
 }
 
+static void gelu_rows(void *ctx, int64_t begin, int64_t end, int32_t worker)
+{
+    (void)worker;
+    sk_gelu_mul_rows(ctx, begin, end);
+}
+
+void sk_fast_gelu_mul(const void *args, const sk_cpu *cpu)
+{
+    sk_gelu_mul_args a = *(const sk_gelu_mul_args *)args;
+    sk_pool_run(cpu->pool, sk_live_rows(&a.count, a.gate.dim[0]), 1 + GRAIN / 4 / a.gate.dim[1],
+                gelu_rows, &a);
+}
+
 #if SK_HAVE_AVX2
 /* The largest number, then the first place where it stands. */
 SK_AVX2 static int32_t argmax_of(const float *x, int64_t n)

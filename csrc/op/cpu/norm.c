@@ -1,4 +1,4 @@
-/* rms_norm, add, silu_mul, by definition. */
+/* rms_norm, add, silu_mul, gelu_mul, by definition. */
 #include "op/cpu/def.h"
 
 #include <math.h>
@@ -46,15 +46,27 @@ void sk_cpu_add(const void *args, const sk_cpu *cpu)
     }
 }
 
+static float silu(float g) { return g / (1.0f + expf(-g)); }
+
+static float gelu_tanh(float g)
+{
+    const float root = 0.7978845608028654f; // sqrt(2 / pi)
+    return 0.5f * g * (1.0f + tanhf(root * (g + 0.044715f * (g * g * g))));
+}
+
+/* One row of an activation times its gate's partner. */
+static void gate_row(float (*act)(float), const sk_view *gate, const sk_view *up,
+                     const sk_view *out, int64_t r)
+{
+    const float *g = (const float *)(void *)sk_view_row(gate, r);
+    const float *u = (const float *)(void *)sk_view_row(up, r);
+    uint8_t *y = sk_view_row(out, r);
+    for (int64_t i = 0; i < gate->dim[1]; i++) sk_act_set(out->dtype, y, i, act(g[i]) * u[i]);
+}
+
 void sk_silu_mul_rows(const sk_silu_mul_args *a, int64_t begin, int64_t end)
 {
-    for (int64_t r = begin; r < end; r++) {
-        const float *gate = (const float *)(void *)sk_view_row(&a->gate, r);
-        const float *up = (const float *)(void *)sk_view_row(&a->up, r);
-        uint8_t *out = sk_view_row(&a->out, r);
-        for (int64_t i = 0; i < a->gate.dim[1]; i++)
-            sk_act_set(a->out.dtype, out, i, (gate[i] / (1.0f + expf(-gate[i]))) * up[i]);
-    }
+    for (int64_t r = begin; r < end; r++) gate_row(silu, &a->gate, &a->up, &a->out, r);
 }
 
 void sk_cpu_silu_mul(const void *args, const sk_cpu *cpu)
@@ -62,4 +74,16 @@ void sk_cpu_silu_mul(const void *args, const sk_cpu *cpu)
     const sk_silu_mul_args *a = args;
     (void)cpu;
     sk_silu_mul_rows(a, 0, sk_live_rows(&a->count, a->gate.dim[0]));
+}
+
+void sk_gelu_mul_rows(const sk_gelu_mul_args *a, int64_t begin, int64_t end)
+{
+    for (int64_t r = begin; r < end; r++) gate_row(gelu_tanh, &a->gate, &a->up, &a->out, r);
+}
+
+void sk_cpu_gelu_mul(const void *args, const sk_cpu *cpu)
+{
+    const sk_gelu_mul_args *a = args;
+    (void)cpu;
+    sk_gelu_mul_rows(a, 0, sk_live_rows(&a->count, a->gate.dim[0]));
 }
