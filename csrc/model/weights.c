@@ -72,8 +72,8 @@ static sk_code need(sk_binder *b, const char *name, const sk_tensor **out)
     mark_used(b, t);
     if (!sk_dtype_is_weight(t->type))
         return SK_FAIL_CHECK(b->st, SK_UNSUPPORTED, "BAD_TYPE", t->file_off,
-                             "%s: tensor %s: type %s is not one of weights", sk_ckpt_path(b->ck), name,
-                             sk_dtype_name(t->type));
+                             "%s: tensor %s: type %s is not one of weights", sk_ckpt_path(b->ck),
+                             name, sk_dtype_name(t->type));
     *out = t;
     return SK_OK;
 }

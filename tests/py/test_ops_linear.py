@@ -95,7 +95,9 @@ def test_fast_is_the_definition_for_any_bytes(kind):
         want = linear(part, w, n, p, "definition")
         got = linear(part, w, n, p, "fast")
         np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
-        assert np.where(np.isnan(got), 0, got).tobytes() == np.where(np.isnan(want), 0, want).tobytes()
+        assert (
+            np.where(np.isnan(got), 0, got).tobytes() == np.where(np.isnan(want), 0, want).tobytes()
+        )
     assert np.isfinite(want).any()
 
 
