@@ -69,7 +69,7 @@ const char *sk_dtype_name(int64_t id);
  */
 bool sk_dtype_row_bytes(int64_t id, uint64_t n, uint64_t *out);
 
-/* Can sk_quant_* decode it? Not so Q8_1, of which files with two block sizes exist, and U8. */
+/* Can sk_quant_* decode it? Not so Q8_1, about whose block size programs disagree, and U8. */
 bool sk_dtype_decodable(int64_t id);
 
 /* May a matrix or a vector of a model have it? Q8_K, a format of activations whose scale times code
