@@ -275,7 +275,7 @@ static void check_rms_norm(const sk_rms_norm_args *a, sk_checker *c)
 static void check_linear(const sk_linear_args *a, sk_checker *c)
 {
     int64_t capacity = a->x.dim[0];
-    char field[16];
+    char field[24];
     sk_want(c, "x", &a->x, SK_TYPES_ACT, 2, SK_ANY, SK_ANY, 0, 0);
     want_count(c, &a->count);
     for (int32_t s = 0; s < SK_LINEAR_SEGS; s++) {
