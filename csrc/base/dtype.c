@@ -31,6 +31,34 @@ bool sk_dtype_row_bytes(int64_t id, uint64_t n, uint64_t *out)
     return n % elems == 0 && sk_mul_u64(n / elems, (uint64_t)info->block_bytes, out);
 }
 
-bool sk_dtype_decodable(int64_t id) { return sk_dtype_find(id) && id != SK_Q8_1 && id != SK_U8; }
+bool sk_dtype_decodable(int64_t id)
+{
+    switch (id) {
+    case SK_Q8_1:
+    case SK_F8_E4M3FNUZ:
+    case SK_F8_E5M2FNUZ:
+    case SK_F4:
+    case SK_F6_E2M3:
+    case SK_F6_E3M2:
+    case SK_C64:
+        return false;
+    default:
+        return sk_dtype_find(id) != NULL;
+    }
+}
 
-bool sk_dtype_is_weight(int64_t id) { return sk_dtype_decodable(id) && id != SK_Q8_K; }
+bool sk_dtype_is_weight(int64_t id)
+{
+    switch (id) {
+    case SK_Q8_K:
+    case SK_U8:
+    case SK_BOOL:
+    case SK_U16:
+    case SK_U32:
+    case SK_U64:
+    case SK_F8_E8M0:
+        return false;
+    default:
+        return sk_dtype_decodable(id);
+    }
+}

@@ -1,6 +1,7 @@
 /* Element and block types: the ggml tensor types as files store them, by their ggml ids, and the
- * few plain types that only our own buffers use. One table gives every size; nothing else in the
- * tree knows that a Q4_1 block is 20 bytes. Sizes: GGUF specification and the ggml type table. */
+ * further ones of safetensors files and of our own buffers. One table gives every size; nothing
+ * else in the tree knows that a Q4_1 block is 20 bytes. Sizes: GGUF specification and the ggml type
+ * table; safetensors. */
 #ifndef SK_DTYPE_H
 #define SK_DTYPE_H
 
@@ -43,7 +44,20 @@
     X(NVFP4, 40, 64, 36)                                                                           \
     X(Q1_0, 41, 128, 18)                                                                           \
     X(Q2_0, 42, 64, 18)                                                                            \
-    X(U8, 1000, 1, 1) /* ours: bytes of a control structure; never in a GGUF file */
+    X(U8, 1000, 1, 1) /* from here on ours: never in a GGUF file */                                \
+    X(BOOL, 1001, 1, 1)                                                                            \
+    X(U16, 1002, 1, 2)                                                                             \
+    X(U32, 1003, 1, 4)                                                                             \
+    X(U64, 1004, 1, 8)                                                                             \
+    X(F8_E4M3, 1005, 1, 1)                                                                         \
+    X(F8_E5M2, 1006, 1, 1)                                                                         \
+    X(F8_E8M0, 1007, 1, 1)                                                                         \
+    X(F8_E4M3FNUZ, 1008, 1, 1)                                                                     \
+    X(F8_E5M2FNUZ, 1009, 1, 1)                                                                     \
+    X(F4, 1010, 2, 1)                                                                              \
+    X(F6_E2M3, 1011, 4, 3)                                                                         \
+    X(F6_E3M2, 1012, 4, 3)                                                                         \
+    X(C64, 1013, 1, 8)
 
 typedef enum sk_dtype {
 #define X(name, id, n, bytes) SK_##name = (id),
@@ -69,11 +83,13 @@ const char *sk_dtype_name(int64_t id);
  */
 bool sk_dtype_row_bytes(int64_t id, uint64_t n, uint64_t *out);
 
-/* Can sk_quant_* decode it? Not so Q8_1, about whose block size programs disagree, and U8. */
+/* Can sk_quant_* decode it? Not so Q8_1, about whose block size programs disagree, U8, and the types
+ * of safetensors that no checkpoint here is known to need (FNUZ, F4, F6, C64). */
 bool sk_dtype_decodable(int64_t id);
 
 /* May a matrix or a vector of a model have it? Q8_K, a format of activations whose scale times code
- * is not exact, may not. */
+ * is not exact, may not, nor may unsigned integers and bools, which are codes, or F8_E8M0, a type of
+ * scales. */
 bool sk_dtype_is_weight(int64_t id);
 
 #endif

@@ -3,6 +3,7 @@
  * quant_iq.c; their layouts are described in docs/formats.md. */
 #include "base/quant.h"
 
+#include "base/float8.h"
 #include "base/quant_parts.h"
 
 float sk_f16_to_f32(uint16_t h)
@@ -61,6 +62,28 @@ static void plain(sk_dtype type, const uint8_t *p, uint64_t n, float *out)
         break;
     case SK_I64:
         for (uint64_t i = 0; i < n; i++) out[i] = (float)(int64_t)u64_at(p + 8 * i);
+        break;
+    case SK_U8:
+    case SK_BOOL:
+        for (uint64_t i = 0; i < n; i++) out[i] = (float)p[i];
+        break;
+    case SK_U16:
+        for (uint64_t i = 0; i < n; i++) out[i] = (float)u16_at(p + 2 * i);
+        break;
+    case SK_U32:
+        for (uint64_t i = 0; i < n; i++) out[i] = (float)u32_at(p + 4 * i);
+        break;
+    case SK_U64:
+        for (uint64_t i = 0; i < n; i++) out[i] = (float)u64_at(p + 8 * i);
+        break;
+    case SK_F8_E4M3:
+        for (uint64_t i = 0; i < n; i++) out[i] = sk_f8_e4m3_to_f32(p[i]);
+        break;
+    case SK_F8_E5M2:
+        for (uint64_t i = 0; i < n; i++) out[i] = sk_f8_e5m2_to_f32(p[i]);
+        break;
+    case SK_F8_E8M0:
+        for (uint64_t i = 0; i < n; i++) out[i] = sk_f8_e8m0_to_f32(p[i]);
         break;
     default: // not decodable: excluded by the contract
         for (uint64_t i = 0; i < n; i++) out[i] = 0;

@@ -1,67 +1,207 @@
-/* See ckpt.h: joins the mapping and the directory, refuses what needs more than one file, and gives
- * typed access to metadata. */
-#include "ckpt/ckpt.h"
+/* See ckpt.h: finds the files of a checkpoint, has each parsed, and joins what they hold. */
+#include "ckpt/ckpt_impl.h"
 
 #include "base/mem.h"
-#include "base/text.h"
-#include "ckpt/gguf.h"
-#include "ckpt/map.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
-struct sk_ckpt {
-    sk_map map; // empty when the bytes are the caller's
-    sk_gguf gguf;
-    char *path;
-    char label[SK_LABEL_MAX]; // the path as messages show it
-};
+/* ---- paths ----------------------------------------------------------------------------------- */
+
+sk_code sk_path_copy(char **out, const char *path, sk_status *st)
+{
+    size_t room = strlen(path) + 1;
+    void *copy = NULL;
+    SK_TRY(sk_mem_new(&copy, room, 1, "a path", st));
+    memcpy(copy, path, room);
+    *out = copy;
+    return SK_OK;
+}
+
+sk_code sk_path_beside(char **out, const char *path, const char *name, sk_status *st)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+    size_t n_name = strlen(name);
+    void *joined = NULL;
+    SK_TRY(sk_mem_new(&joined, n + n_name + 1, 1, "a path", st));
+    *out = joined;
+    memcpy(*out, path, n);
+    memcpy(*out + n, name, n_name + 1);
+    return SK_OK;
+}
+
+static bool ends_in(const char *path, const char *end)
+{
+    size_t n = strlen(path);
+    size_t n_end = strlen(end);
+    return n >= n_end && strcmp(path + n - n_end, end) == 0;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* ---- one file -------------------------------------------------------------------------------- */
+
+static sk_code parse_shard(sk_ckpt *ck, size_t at, const uint8_t *bytes, uint64_t size, bool strict,
+                           sk_status *st)
+{
+    sk_shard *s = &ck->shards[at];
+    uint32_t n;
+    sk_tensor *tensors;
+    s->size = size;
+    if (ck->format == SK_FORMAT_GGUF)
+        SK_TRY(sk_gguf_init(&s->gguf, bytes, size, s->path, strict, st));
+    else
+        SK_TRY(sk_safetensors_init(&s->sft, bytes, size, s->path, strict, st));
+    tensors = sk_shard_tensors(ck, at, &n);
+    for (uint32_t i = 0; i < n; i++) tensors[i].file = (uint32_t)at;
+    return SK_OK;
+}
+
+sk_code sk_shard_open(sk_ckpt *ck, size_t at, const char *path, bool strict, sk_status *st)
+{
+    sk_shard *s = &ck->shards[at];
+    SK_TRY(sk_path_copy(&s->path, path, st));
+    SK_TRY(sk_map_open(&s->map, path, st));
+    return parse_shard(ck, at, s->map.bytes, s->map.size, strict, st);
+}
+
+sk_code sk_ckpt_add_shards(sk_ckpt *ck, size_t n, sk_status *st)
+{
+    void *shards = NULL;
+    SK_TRY(sk_mem_new(&shards, n, sizeof(sk_shard), "the files of a checkpoint", st));
+    if (ck->n_shards) memcpy(shards, ck->shards, ck->n_shards * sizeof(sk_shard));
+    sk_mem_free(ck->shards);
+    ck->shards = shards;
+    ck->n_shards = n;
+    if (ck->format == SK_FORMAT_GGUF && ck->by_key) ck->by_key = &ck->shards[0].gguf.by_key;
+    return SK_OK;
+}
+
+/* ---- joining --------------------------------------------------------------------------------- */
+
+/* The tensors of the only file become those of the checkpoint. */
+static void adopt(sk_ckpt *ck)
+{
+    sk_shard *s = &ck->shards[0];
+    bool gguf = ck->format == SK_FORMAT_GGUF;
+    sk_tensor **tensors = gguf ? &s->gguf.tensors : &s->sft.tensors;
+    sk_index *by_name = gguf ? &s->gguf.by_name : &s->sft.by_name;
+    ck->tensors = *tensors;
+    ck->n_tensors = gguf ? s->gguf.n_tensors : s->sft.n_tensors;
+    ck->by_name = *by_name;
+    *tensors = NULL;
+    *by_name = (sk_index){0};
+}
+
+static sk_code check_names_differ(const sk_ckpt *ck, sk_status *st)
+{
+    char quoted[SK_QUOTE_MAX];
+    char label[SK_LABEL_MAX];
+    const sk_tensor *x;
+    uint32_t a;
+    uint32_t b;
+    if (!sk_index_find_twins(&ck->by_name, &a, &b)) return SK_OK;
+    x = &ck->tensors[b];
+    return SK_FAIL_CHECK(st, SK_FORMAT, "DUPLICATE_TENSOR", 0,
+                         "%s: tensor %s: expected it in one file, found it in file %" PRIu32 " too",
+                         sk_quote_path(label, sizeof label, ck->shards[x->file].path),
+                         sk_quote(quoted, sizeof quoted, x->name.p, x->name.n),
+                         ck->tensors[a].file + 1);
+}
+
+static sk_code join_shards(sk_ckpt *ck, sk_status *st)
+{
+    void *tensors = NULL;
+    uint64_t total = 0;
+    uint32_t n;
+    if (ck->n_shards == 1) {
+        adopt(ck);
+        return SK_OK;
+    }
+    for (size_t i = 0; i < ck->n_shards; i++) {
+        (void)sk_shard_tensors(ck, i, &n);
+        total += n;
+    }
+    if (total > UINT32_MAX)
+        return SK_FAIL_CHECK(st, SK_FORMAT, "BAD_COUNT", 0,
+                             "%s: expected fewer than 2^32 tensors, found %" PRIu64, ck->label,
+                             total);
+    SK_TRY(sk_mem_new(&tensors, (size_t)total, sizeof(sk_tensor), "the tensor index", st));
+    ck->tensors = tensors;
+    for (size_t i = 0; i < ck->n_shards; i++) {
+        const sk_tensor *part = sk_shard_tensors(ck, i, &n);
+        if (n) memcpy(ck->tensors + ck->n_tensors, part, n * sizeof(sk_tensor));
+        ck->n_tensors += n;
+    }
+    SK_TRY(sk_index_init(&ck->by_name, ck->tensors, sizeof(sk_tensor), (uint32_t)total,
+                         "the tensor index", st));
+    return check_names_differ(ck, st);
+}
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Parts of a split model are whole GGUF files, but not whole models. */
-static sk_code check_whole(const sk_ckpt *ck, sk_status *st)
-{
-    uint64_t n_parts = 1;
-    uint64_t part = 0;
-    bool found;
-    SK_TRY(sk_meta_find_u64(ck, "split.count", UINT16_MAX, &n_parts, &found, st));
-    SK_TRY(sk_meta_find_u64(ck, "split.no", UINT16_MAX, &part, &found, st));
-    if (n_parts > 1)
-        return SK_FAIL_CHECK(st, SK_UNSUPPORTED, "SPLIT_FILE", 0,
-                             "%s: expected a model in one file, found split file %" PRIu64
-                             " of %" PRIu64,
-                             ck->label, part + 1, n_parts);
-    if (part != 0)
-        return SK_FAIL_CHECK(st, SK_FORMAT, "BAD_SPLIT", 0,
-                             "%s: key split.no: expected 0 in a model of one file, found %" PRIu64,
-                             ck->label, part);
-    return SK_OK;
-}
-
 static sk_code make(sk_ckpt **out, const char *path, sk_status *st)
 {
-    size_t room = strlen(path) + 1;
-    void *ck = NULL;
-    void *copy = NULL;
-    SK_TRY(sk_mem_new(&ck, 1, sizeof(sk_ckpt), "a checkpoint", st));
-    if (sk_mem_new(&copy, room, 1, "a path", st) != SK_OK) {
+    void *p = NULL;
+    sk_ckpt *ck;
+    SK_TRY(sk_mem_new(&p, 1, sizeof(sk_ckpt), "a checkpoint", st));
+    ck = p;
+    if (sk_path_copy(&ck->path, path, st) != SK_OK) {
         sk_mem_free(ck);
         return SK_NOMEM;
     }
-    memcpy(copy, path, room);
+    (void)sk_quote_path(ck->label, sizeof ck->label, path);
+    ck->meta_label = ck->label;
+    ck->format = ends_in(path, ".safetensors") ? SK_FORMAT_SAFETENSORS : SK_FORMAT_GGUF;
     *out = ck;
-    (*out)->path = copy;
-    (void)sk_quote_path((*out)->label, sizeof(*out)->label, path);
     return SK_OK;
 }
 
-static sk_code read_directory(sk_ckpt *ck, const uint8_t *bytes, uint64_t size, bool strict,
-                              sk_status *st)
+/* The metadata of shard 0, and the other shards. */
+static sk_code finish_gguf(sk_ckpt *ck, bool strict, bool alone, sk_status *st)
 {
-    SK_TRY(sk_gguf_init(&ck->gguf, bytes, size, ck->label, strict, st));
-    return check_whole(ck, st);
+    const sk_gguf *g = &ck->shards[0].gguf;
+    ck->meta = g->meta;
+    ck->n_meta = g->n_meta;
+    ck->by_key = &g->by_key;
+    ck->meta_bytes = g->bytes;
+    ck->meta_size = g->size;
+    return sk_split_open(ck, strict, alone, st);
+}
+
+static sk_code open_path(sk_ckpt *ck, bool strict, sk_status *st)
+{
+    if (is_folder(ck->path)) {
+        ck->format = SK_FORMAT_SAFETENSORS;
+        SK_TRY(sk_folder_open(ck, ck->path, strict, st));
+    } else if (ends_in(ck->path, ".json")) {
+        ck->format = SK_FORMAT_SAFETENSORS;
+        SK_TRY(sk_index_file_open(ck, ck->path, strict, st));
+        SK_TRY(sk_config_beside(ck, ck->path, st));
+    } else {
+        SK_TRY(sk_ckpt_add_shards(ck, 1, st));
+        SK_TRY(sk_shard_open(ck, 0, ck->path, strict, st));
+        SK_TRY(ck->format == SK_FORMAT_GGUF ? finish_gguf(ck, strict, false, st)
+                                            : sk_config_beside(ck, ck->path, st));
+    }
+    SK_TRY(join_shards(ck, st));
+    return ck->weights.n ? sk_index_file_check(ck, st) : SK_OK;
+}
+
+static sk_code open_bytes(sk_ckpt *ck, const uint8_t *bytes, uint64_t size, bool strict,
+                          sk_status *st)
+{
+    SK_TRY(sk_ckpt_add_shards(ck, 1, st));
+    SK_TRY(sk_path_copy(&ck->shards[0].path, ck->path, st));
+    SK_TRY(parse_shard(ck, 0, bytes, size, strict, st));
+    if (ck->format == SK_FORMAT_GGUF) SK_TRY(finish_gguf(ck, strict, true, st));
+    return join_shards(ck, st);
 }
 
 sk_code sk_ckpt_open(sk_ckpt **out, const char *path, bool strict, sk_status *st)
@@ -69,8 +209,7 @@ sk_code sk_ckpt_open(sk_ckpt **out, const char *path, bool strict, sk_status *st
     sk_ckpt *ck = NULL;
     sk_code rc;
     SK_TRY(make(&ck, path, st));
-    rc = sk_map_open(&ck->map, path, st);
-    if (rc == SK_OK) rc = read_directory(ck, ck->map.bytes, ck->map.size, strict, st);
+    rc = open_path(ck, strict, st);
     if (rc != SK_OK) {
         sk_ckpt_close(ck);
         return rc;
@@ -85,7 +224,7 @@ sk_code sk_ckpt_open_bytes(sk_ckpt **out, const uint8_t *bytes, uint64_t size, c
     sk_ckpt *ck = NULL;
     sk_code rc;
     SK_TRY(make(&ck, label, st));
-    rc = read_directory(ck, bytes, size, strict, st);
+    rc = open_bytes(ck, bytes, size, strict, st);
     if (rc != SK_OK) {
         sk_ckpt_close(ck);
         return rc;
@@ -97,8 +236,18 @@ sk_code sk_ckpt_open_bytes(sk_ckpt **out, const uint8_t *bytes, uint64_t size, c
 void sk_ckpt_close(sk_ckpt *ck)
 {
     if (!ck) return;
-    sk_gguf_fini(&ck->gguf);
-    sk_map_close(&ck->map);
+    for (size_t i = 0; i < ck->n_shards; i++) {
+        sk_gguf_fini(&ck->shards[i].gguf);
+        sk_safetensors_fini(&ck->shards[i].sft);
+        sk_map_close(&ck->shards[i].map);
+        sk_mem_free(ck->shards[i].path);
+    }
+    sk_mem_free(ck->shards);
+    sk_mem_free(ck->tensors);
+    sk_index_fini(&ck->by_name);
+    sk_weight_map_fini(&ck->weights);
+    sk_config_json_fini(&ck->config);
+    sk_map_close(&ck->config_map);
     sk_mem_free(ck->path);
     sk_mem_free(ck);
 }
@@ -107,260 +256,69 @@ void sk_ckpt_close(sk_ckpt *ck)
 
 const char *sk_ckpt_path(const sk_ckpt *ck) { return ck->path; }
 
-uint64_t sk_ckpt_file_bytes(const sk_ckpt *ck) { return ck->gguf.size; }
+sk_format sk_ckpt_format(const sk_ckpt *ck) { return ck->format; }
 
-uint32_t sk_ckpt_version(const sk_ckpt *ck) { return ck->gguf.version; }
+const char *sk_format_name(sk_format format)
+{
+    return format == SK_FORMAT_GGUF ? "gguf" : "safetensors";
+}
 
-uint64_t sk_ckpt_alignment(const sk_ckpt *ck) { return ck->gguf.alignment; }
+uint64_t sk_ckpt_file_bytes(const sk_ckpt *ck)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < ck->n_shards; i++) n += ck->shards[i].size;
+    return n;
+}
 
-size_t sk_ckpt_n_tensors(const sk_ckpt *ck) { return ck->gguf.n_tensors; }
+uint32_t sk_ckpt_version(const sk_ckpt *ck) { return ck->shards[0].gguf.version; }
+
+uint64_t sk_ckpt_alignment(const sk_ckpt *ck)
+{
+    return ck->format == SK_FORMAT_GGUF ? ck->shards[0].gguf.alignment : 1;
+}
+
+size_t sk_ckpt_n_files(const sk_ckpt *ck) { return ck->n_shards; }
+
+const char *sk_ckpt_file_path(const sk_ckpt *ck, size_t at)
+{
+    return at < ck->n_shards ? ck->shards[at].path : NULL;
+}
+
+uint64_t sk_ckpt_file_size(const sk_ckpt *ck, size_t at)
+{
+    return at < ck->n_shards ? ck->shards[at].size : 0;
+}
+
+const uint8_t *sk_ckpt_config(const sk_ckpt *ck, uint64_t *n)
+{
+    *n = ck->config.size;
+    return ck->config.bytes;
+}
+
+size_t sk_ckpt_n_notes(const sk_ckpt *ck)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < ck->n_shards; i++) n += ck->shards[i].sft.n_meta;
+    return n;
+}
+
+const sk_meta *sk_ckpt_note(const sk_ckpt *ck, size_t at)
+{
+    for (size_t i = 0; i < ck->n_shards; i++) {
+        if (at < ck->shards[i].sft.n_meta) return &ck->shards[i].sft.meta[at];
+        at -= ck->shards[i].sft.n_meta;
+    }
+    return NULL;
+}
+
+size_t sk_ckpt_n_tensors(const sk_ckpt *ck) { return ck->n_tensors; }
 
 const sk_tensor *sk_ckpt_tensor(const sk_ckpt *ck, size_t at)
 {
-    return at < ck->gguf.n_tensors ? &ck->gguf.tensors[at] : NULL;
+    return at < ck->n_tensors ? &ck->tensors[at] : NULL;
 }
 
 const sk_tensor *sk_ckpt_find_tensor(const sk_ckpt *ck, const char *name)
 {
-    return sk_index_find(&ck->gguf.by_name, name, strlen(name));
-}
-
-size_t sk_ckpt_n_meta(const sk_ckpt *ck) { return ck->gguf.n_meta; }
-
-const sk_meta *sk_ckpt_meta(const sk_ckpt *ck, size_t at)
-{
-    return at < ck->gguf.n_meta ? &ck->gguf.meta[at] : NULL;
-}
-
-const sk_meta *sk_ckpt_find_meta(const sk_ckpt *ck, const char *key)
-{
-    return sk_index_find(&ck->gguf.by_key, key, strlen(key));
-}
-
-const char *sk_meta_type_name(sk_meta_type type)
-{
-    static const char *const names[SK_META_TYPE_COUNT] = {
-        "uint8", "int8",   "uint16", "int16",  "uint32", "int32",  "float32",
-        "bool",  "string", "array",  "uint64", "int64",  "float64"};
-    return (unsigned)type < SK_META_TYPE_COUNT ? names[type] : "?";
-}
-
-/* ---- values ---------------------------------------------------------------------------------- */
-
-static uint64_t load(const uint8_t *p, uint32_t n_bytes) // little-endian
-{
-    uint64_t x = 0;
-    for (uint32_t i = 0; i < n_bytes; i++) x |= (uint64_t)p[i] << 8 * i;
-    return x;
-}
-
-static uint32_t scalar_bytes(sk_meta_type type)
-{
-    switch (type) {
-    case SK_META_U8:
-    case SK_META_I8:
-    case SK_META_BOOL:
-        return 1;
-    case SK_META_U16:
-    case SK_META_I16:
-        return 2;
-    case SK_META_U64:
-    case SK_META_I64:
-    case SK_META_F64:
-        return 8;
-    default:
-        return 4;
-    }
-}
-
-static bool is_signed(sk_meta_type type)
-{
-    return type == SK_META_I8 || type == SK_META_I16 || type == SK_META_I32 || type == SK_META_I64;
-}
-
-static bool is_integer(sk_meta_type type)
-{
-    return is_signed(type) || type == SK_META_U8 || type == SK_META_U16 || type == SK_META_U32 ||
-           type == SK_META_U64;
-}
-
-static bool is_float(sk_meta_type type) { return type == SK_META_F32 || type == SK_META_F64; }
-
-static double load_float(const uint8_t *p, sk_meta_type type)
-{
-    uint64_t bits = load(p, scalar_bytes(type));
-    double x;
-    if (type == SK_META_F32) {
-        uint32_t half = (uint32_t)bits;
-        float y;
-        memcpy(&y, &half, sizeof y);
-        return (double)y;
-    }
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static uint64_t offset_of(const sk_ckpt *ck, const sk_meta *m)
-{
-    return (uint64_t)((const uint8_t *)m->key.p - ck->gguf.bytes);
-}
-
-static sk_code fail_type(const sk_ckpt *ck, const sk_meta *m, const char *key, const char *wanted,
-                         sk_status *st)
-{
-    bool array = m->type == SK_META_ARRAY;
-    return SK_FAIL_CHECK(st, SK_FORMAT, "KEY_TYPE", offset_of(ck, m),
-                         "%s: key %.100s: expected %s, found %s%s", ck->label, key, wanted,
-                         array ? "an array of " : "", sk_meta_type_name(m->elem_type));
-}
-
-static sk_code fail_missing(const sk_ckpt *ck, const char *key, const char *wanted, sk_status *st)
-{
-    return SK_FAIL_CHECK(st, SK_FORMAT, "MISSING_KEY", 0,
-                         "%s: key %.100s: expected %s, found no such key", ck->label, key, wanted);
-}
-
-/* Element `at` of an integer value. */
-static sk_code take_u64(const sk_ckpt *ck, const sk_meta *m, const char *key, uint64_t at,
-                        uint64_t max, uint64_t *out, sk_status *st)
-{
-    uint32_t n_bytes = scalar_bytes(m->elem_type);
-    uint64_t x = load(m->data + at * n_bytes, n_bytes);
-    uint64_t sign = UINT64_C(1) << (8 * n_bytes - 1);
-    if (is_signed(m->elem_type) && (x & sign)) {
-        // -2^63 prints right too: its magnitude is computed without a sign.
-        uint64_t magnitude = sign - (x & (sign - 1));
-        return SK_FAIL_CHECK(st, SK_FORMAT, "BAD_HPARAM", offset_of(ck, m),
-                             "%s: key %.100s: expected an integer from 0 to %" PRIu64
-                             ", found -%" PRIu64,
-                             ck->label, key, max, magnitude);
-    }
-    if (x > max)
-        return SK_FAIL_CHECK(st, SK_FORMAT, "BAD_HPARAM", offset_of(ck, m),
-                             "%s: key %.100s: expected an integer from 0 to %" PRIu64
-                             ", found %" PRIu64,
-                             ck->label, key, max, x);
-    *out = x;
-    return SK_OK;
-}
-
-static sk_code take_f64(const sk_ckpt *ck, const sk_meta *m, const char *key, uint64_t at,
-                        double *out, sk_status *st)
-{
-    double x = load_float(m->data + at * scalar_bytes(m->elem_type), m->elem_type);
-    if (!isfinite(x))
-        return SK_FAIL_CHECK(st, SK_FORMAT, "BAD_HPARAM", offset_of(ck, m),
-                             "%s: key %.100s: expected a finite number, found %f", ck->label, key,
-                             x);
-    *out = x;
-    return SK_OK;
-}
-
-sk_code sk_meta_find_u64(const sk_ckpt *ck, const char *key, uint64_t max, uint64_t *out,
-                         bool *found, sk_status *st)
-{
-    const sk_meta *m = sk_ckpt_find_meta(ck, key);
-    *found = m != NULL;
-    if (!m) return SK_OK;
-    if (!is_integer(m->type)) return fail_type(ck, m, key, "an integer", st);
-    return take_u64(ck, m, key, 0, max, out, st);
-}
-
-sk_code sk_meta_need_u64(const sk_ckpt *ck, const char *key, uint64_t max, uint64_t *out,
-                         sk_status *st)
-{
-    bool found;
-    SK_TRY(sk_meta_find_u64(ck, key, max, out, &found, st));
-    return found ? SK_OK : fail_missing(ck, key, "an integer", st);
-}
-
-sk_code sk_meta_find_f64(const sk_ckpt *ck, const char *key, double *out, bool *found,
-                         sk_status *st)
-{
-    const sk_meta *m = sk_ckpt_find_meta(ck, key);
-    *found = m != NULL;
-    if (!m) return SK_OK;
-    if (!is_float(m->type)) return fail_type(ck, m, key, "a float", st);
-    return take_f64(ck, m, key, 0, out, st);
-}
-
-sk_code sk_meta_need_f64(const sk_ckpt *ck, const char *key, double *out, sk_status *st)
-{
-    bool found;
-    SK_TRY(sk_meta_find_f64(ck, key, out, &found, st));
-    return found ? SK_OK : fail_missing(ck, key, "a float", st);
-}
-
-sk_code sk_meta_find_bool(const sk_ckpt *ck, const char *key, bool *out, bool *found, sk_status *st)
-{
-    const sk_meta *m = sk_ckpt_find_meta(ck, key);
-    *found = m != NULL;
-    if (!m) return SK_OK;
-    if (m->type != SK_META_BOOL) return fail_type(ck, m, key, "a bool", st);
-    *out = m->data[0] != 0;
-    return SK_OK;
-}
-
-sk_code sk_meta_find_str(const sk_ckpt *ck, const char *key, sk_str *out, bool *found,
-                         sk_status *st)
-{
-    const sk_meta *m = sk_ckpt_find_meta(ck, key);
-    uint64_t at = 0;
-    *found = m != NULL;
-    if (!m) return SK_OK;
-    if (m->type != SK_META_STRING) return fail_type(ck, m, key, "a string", st);
-    *out = sk_meta_next_str(m, &at);
-    return SK_OK;
-}
-
-sk_code sk_meta_need_str(const sk_ckpt *ck, const char *key, sk_str *out, sk_status *st)
-{
-    bool found;
-    SK_TRY(sk_meta_find_str(ck, key, out, &found, st));
-    return found ? SK_OK : fail_missing(ck, key, "a string", st);
-}
-
-static sk_code check_length(const sk_ckpt *ck, const sk_meta *m, const char *key, size_t n,
-                            sk_status *st)
-{
-    if (m->type != SK_META_ARRAY || m->n == n) return SK_OK;
-    return SK_FAIL_CHECK(st, SK_FORMAT, "BAD_HPARAM", offset_of(ck, m),
-                         "%s: key %.100s: expected one value or an array of %zu, found %" PRIu64
-                         " elements",
-                         ck->label, key, n, m->n);
-}
-
-sk_code sk_meta_find_u64s(const sk_ckpt *ck, const char *key, uint64_t max, uint64_t *out, size_t n,
-                          bool *found, sk_status *st)
-{
-    const sk_meta *m = sk_ckpt_find_meta(ck, key);
-    *found = m != NULL;
-    if (!m) return SK_OK;
-    if (!is_integer(m->elem_type)) return fail_type(ck, m, key, "integers", st);
-    SK_TRY(check_length(ck, m, key, n, st));
-    for (size_t i = 0; i < n; i++)
-        SK_TRY(take_u64(ck, m, key, m->type == SK_META_ARRAY ? i : 0, max, &out[i], st));
-    return SK_OK;
-}
-
-sk_code sk_meta_find_f64s(const sk_ckpt *ck, const char *key, double *out, size_t n, bool *found,
-                          sk_status *st)
-{
-    const sk_meta *m = sk_ckpt_find_meta(ck, key);
-    *found = m != NULL;
-    if (!m) return SK_OK;
-    if (!is_float(m->elem_type)) return fail_type(ck, m, key, "floats", st);
-    SK_TRY(check_length(ck, m, key, n, st));
-    for (size_t i = 0; i < n; i++)
-        SK_TRY(take_f64(ck, m, key, m->type == SK_META_ARRAY ? i : 0, &out[i], st));
-    return SK_OK;
-}
-
-sk_str sk_meta_next_str(const sk_meta *m, uint64_t *at)
-{
-    sk_str s;
-    s.n = load(m->data + *at, 8);
-    s.p = (const char *)m->data + *at + 8;
-    *at += 8 + s.n;
-    return s;
+    return sk_index_find(&ck->by_name, name, strlen(name));
 }

@@ -1,13 +1,15 @@
-/* A checkpoint: tensors and metadata of one file, mapped and never copied to look at.
+/* A checkpoint: tensors and hyper-parameters of one file or of several that belong together, mapped
+ * and never copied to look at.
  *
  * Format-neutral face of the loaders. Everything returned is borrowed and lives until
- * sk_ckpt_close. Names and strings are pointer + length into the mapping: not terminated. */
+ * sk_ckpt_close. Names and strings are pointer + length, most of them into a mapping: not
+ * terminated. */
 #ifndef SK_CKPT_H
 #define SK_CKPT_H
 
 #include "base/dtype.h"
 
-#define SK_MAX_DIMS 4
+#define SK_MAX_DIMS 8
 
 typedef struct sk_str {
     const char *p;
@@ -21,8 +23,9 @@ typedef struct sk_tensor {
     uint64_t dim[SK_MAX_DIMS]; // outermost first, as a C or NumPy shape: the last one is the row
     uint64_t n_elems;
     uint64_t n_bytes;
-    uint64_t file_off; // of the first byte, from the start of the file
-    const uint8_t *data;
+    uint64_t file_off;   // of the first byte, from the start of its file
+    const uint8_t *data; // any alignment; nothing to read when n_bytes is 0
+    uint32_t file;       // sk_ckpt_file_path
 } sk_tensor;
 
 /* GGUF value types, by their ids in the file. */
@@ -57,31 +60,51 @@ typedef struct sk_meta {
 
 typedef struct sk_ckpt sk_ckpt;
 
-/* Opens and checks the whole directory of a GGUF file. `strict` also demands that tensors follow
- * each other without gaps and that padding is zero. */
+typedef enum sk_format { SK_FORMAT_GGUF, SK_FORMAT_SAFETENSORS } sk_format;
+
+/* Opens what `path` names and checks every directory in it: a GGUF file, or the first of a split
+ * model (the others are found by its name); a file that ends in ".safetensors"; an index that ends
+ * in ".json" with the files it lists; a folder with model.safetensors.index.json or
+ * model.safetensors. Next to safetensors files a config.json is read. `strict` also demands of GGUF
+ * that tensors follow each other without gaps and that padding is zero, and of safetensors that
+ * tensors have no members beyond the three. */
 SK_MUST_USE sk_code sk_ckpt_open(sk_ckpt **out, const char *path, bool strict, sk_status *st);
-/* The same over bytes in memory, which stay with the caller and must outlive *out. `label` stands
- * where messages name the path. */
+/* The same over the bytes of one file in memory, which stay with the caller and must outlive *out.
+ * `label` stands where messages name the path, and its end tells the format. */
 SK_MUST_USE sk_code sk_ckpt_open_bytes(sk_ckpt **out, const uint8_t *bytes, uint64_t size,
                                        const char *label, bool strict, sk_status *st);
 void sk_ckpt_close(sk_ckpt *ck); // accepts NULL
 
-const char *sk_ckpt_path(const sk_ckpt *ck);
-uint64_t sk_ckpt_file_bytes(const sk_ckpt *ck);
-uint32_t sk_ckpt_version(const sk_ckpt *ck);
-uint64_t sk_ckpt_alignment(const sk_ckpt *ck);
+const char *sk_ckpt_path(const sk_ckpt *ck); // as given
+sk_format sk_ckpt_format(const sk_ckpt *ck);
+const char *sk_format_name(sk_format format);   // "gguf", "safetensors"
+uint64_t sk_ckpt_file_bytes(const sk_ckpt *ck); // of all files with tensors
+uint32_t sk_ckpt_version(const sk_ckpt *ck);    // GGUF; else 0
+uint64_t sk_ckpt_alignment(const sk_ckpt *ck);  // GGUF, of the first file; else 1
+size_t sk_ckpt_n_files(const sk_ckpt *ck);      // those with tensors
+const char *sk_ckpt_file_path(const sk_ckpt *ck, size_t at);
+uint64_t sk_ckpt_file_size(const sk_ckpt *ck, size_t at);
+/* config.json as it is, *n bytes; NULL when there is none. */
+const uint8_t *sk_ckpt_config(const sk_ckpt *ck, uint64_t *n);
+/* The notes of safetensors files (`__metadata__`), strings all of them. */
+size_t sk_ckpt_n_notes(const sk_ckpt *ck);
+const sk_meta *sk_ckpt_note(const sk_ckpt *ck, size_t at);
 
 size_t sk_ckpt_n_tensors(const sk_ckpt *ck);
 const sk_tensor *sk_ckpt_tensor(const sk_ckpt *ck, size_t at);             // file order
 const sk_tensor *sk_ckpt_find_tensor(const sk_ckpt *ck, const char *name); // or NULL
 
+/* Hyper-parameters: the keys of GGUF, or config.json with the names of nested members joined by
+ * dots ("rope_scaling.factor"). Of config.json, null counts as absent, and an array is there when
+ * its elements are all numbers, all bools or all strings. */
 size_t sk_ckpt_n_meta(const sk_ckpt *ck);
 const sk_meta *sk_ckpt_meta(const sk_ckpt *ck, size_t at);            // file order
 const sk_meta *sk_ckpt_find_meta(const sk_ckpt *ck, const char *key); // or NULL
 
 /* Typed access. `find` leaves *out alone and returns OK with *found = false when the key is absent;
  * `need` fails with check "MISSING_KEY". Integers of any width are accepted if the value is not
- * negative and at most `max`; floats only from f32/f64, and finite; strings only from strings.
+ * negative and at most `max`; floats only from f32/f64 (of config.json, from any number), and
+ * finite; strings only from strings.
  * Otherwise FORMAT with check "KEY_TYPE" (wrong type) or "BAD_HPARAM" (out of range), naming key,
  * wanted and found. A bool is no integer. */
 SK_MUST_USE sk_code sk_meta_find_u64(const sk_ckpt *ck, const char *key, uint64_t max,

@@ -22,6 +22,7 @@
 #define MAX_KEY_BYTES    65535u
 #define MAX_NAME_BYTES   63u
 #define MAX_STRING_BYTES (UINT64_C(64) << 20)
+#define MAX_NDIMS        4
 #define MIN_ALIGNMENT    8u
 #define MAX_ALIGNMENT    (UINT32_C(1) << 20)
 #define DEF_ALIGNMENT    32u
@@ -315,10 +316,10 @@ static sk_code read_dims(parse *p, sk_tensor *t, sk_status *st)
     uint64_t where = p->r.pos;
     uint32_t n_dims = sk_read_u32(&p->r);
     if (p->r.short_by) return fail_short(p, "tensor", t->name, "number of dimensions", st);
-    if (n_dims > SK_MAX_DIMS)
+    if (n_dims > MAX_NDIMS)
         return SK_FAIL_CHECK(st, SK_FORMAT, "BAD_NDIMS", where,
                              "%s: tensor %s: expected at most %d dimensions, found %" PRIu32,
-                             p->label, quote(p, t->name), SK_MAX_DIMS, n_dims);
+                             p->label, quote(p, t->name), MAX_NDIMS, n_dims);
     t->n_dims = (int32_t)n_dims;
     t->n_elems = 1;
     for (uint32_t i = 0; i < SK_MAX_DIMS; i++) t->dim[i] = 1;

@@ -28,22 +28,18 @@ static const char *kind(mode_t mode)
     return "a device";
 }
 
-static sk_code map_file(sk_map *m, const char *path, sk_status *st)
+static sk_code map_fd(sk_map *m, int fd, const char *path, sk_status *st)
 {
     struct stat info;
     void *bytes;
     char label[SK_LABEL_MAX];
-    // Without O_NONBLOCK, opening a pipe would wait for its writer.
-    m->fd = SK_FAULT() ? (errno = EIO, -1) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (m->fd < 0) return fail_io(path, "open", errno, st);
-    m->is_open = true;
-    if (fstat(m->fd, &info) != 0) return fail_io(path, "stat", errno, st);
+    if (fstat(fd, &info) != 0) return fail_io(path, "stat", errno, st);
     if (!S_ISREG(info.st_mode))
         return SK_FAIL_CHECK(st, SK_IO, "IO", 0, "%s: expected a regular file, found %s",
                              sk_quote_path(label, sizeof label, path), kind(info.st_mode));
     if (info.st_size == 0) return SK_OK; // cannot be mapped, and needs no mapping
     bytes = SK_FAULT() ? (errno = ENOMEM, MAP_FAILED)
-                       : mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, m->fd, 0);
+                       : mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED) return fail_io(path, "map", errno, st);
     m->bytes = bytes;
     m->size = (uint64_t)info.st_size;
@@ -53,19 +49,19 @@ static sk_code map_file(sk_map *m, const char *path, sk_status *st)
 sk_code sk_map_open(sk_map *out, const char *path, sk_status *st)
 {
     sk_map m = {0};
-    sk_code rc = map_file(&m, path, st);
-    if (rc != SK_OK) {
-        sk_map_close(&m);
-        return rc;
-    }
-    *out = m;
-    return SK_OK;
+    sk_code rc;
+    // Without O_NONBLOCK, opening a pipe would wait for its writer.
+    int fd = SK_FAULT() ? (errno = EIO, -1) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return fail_io(path, "open", errno, st);
+    rc = map_fd(&m, fd, path, st);
+    (void)close(fd); // a model may have more files than a process may have descriptors
+    if (rc == SK_OK) *out = m;
+    return rc;
 }
 
 void sk_map_close(sk_map *map)
 {
     // munmap takes the address without const and does not write through it.
     if (map->bytes) (void)munmap((void *)(uintptr_t)map->bytes, (size_t)map->size);
-    if (map->is_open) (void)close(map->fd);
     *map = (sk_map){0};
 }

@@ -1,4 +1,4 @@
-/* A regular file mapped read-only. Owns the descriptor and the mapping; knows nothing of formats.
+/* A regular file mapped read-only. Owns the mapping; knows nothing of formats.
  *
  * A file that somebody else truncates while it is mapped ends the process with SIGBUS on the next
  * touch of a lost page; no check at opening can prevent that. */
@@ -10,8 +10,6 @@
 typedef struct sk_map {
     const uint8_t *bytes; // NULL for an empty file
     uint64_t size;
-    int fd;
-    bool is_open;
 } sk_map;
 
 SK_MUST_USE sk_code sk_map_open(sk_map *out, const char *path, sk_status *st);

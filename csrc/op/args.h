@@ -108,13 +108,19 @@ typedef struct sk_rms_norm_args {
 
 /* y_s[r] = W_s x[r] (+ bias_s) for up to four segments that share the input. Each segment has its
  * own weight format. Sum order: see docs/numerics.md; it depends on the weight's type and K only.
- */
+ *
+ * A segment may have scales on top of its format, one for each scale_n rows and scale_k columns
+ * (the last ones of either kind may be cut short): the scale and the minimum of a group are those
+ * of the format times scale[n / scale_n, k / scale_k], rounded to F32. A group has one scale:
+ * scale_k is a multiple of the format's group, or at least K. */
 typedef struct sk_linear_args {
-    sk_view x;                    // act [P, K]
-    sk_view count;                // I32 [1]
-    sk_view w[SK_LINEAR_SEGS];    // any weight type [N_s, K]
-    sk_view bias[SK_LINEAR_SEGS]; // F32 [N_s], optional
-    sk_view y[SK_LINEAR_SEGS];    // F32 [P, N_s]
+    sk_view x;                     // act [P, K]
+    sk_view count;                 // I32 [1]
+    sk_view w[SK_LINEAR_SEGS];     // any weight type [N_s, K]
+    sk_view bias[SK_LINEAR_SEGS];  // F32 [N_s], optional
+    sk_view scale[SK_LINEAR_SEGS]; // F32 [ceil(N_s / scale_n), ceil(K / scale_k)], optional
+    sk_view y[SK_LINEAR_SEGS];     // F32 [P, N_s]
+    int32_t scale_n[SK_LINEAR_SEGS], scale_k[SK_LINEAR_SEGS]; // 0 without a scale
 } sk_linear_args;
 
 /* Rotates the first 2*len(freq) elements of each head by the angle pos * freq[i]. Pairs are

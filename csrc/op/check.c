@@ -5,6 +5,8 @@
  * it has addresses, for all backends alike. */
 #include "op/check.h"
 
+#include "base/quant.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -272,10 +274,31 @@ static void check_rms_norm(const sk_rms_norm_args *a, sk_checker *c)
         sk_break(c, "eps", "expected a finite number above 0, found %g", (double)a->eps);
 }
 
+static int64_t blocks(int64_t n, int32_t each) { return (n + each - 1) / each; }
+
+static void check_scale(const sk_linear_args *a, int32_t s, sk_checker *c)
+{
+    const int32_t n = a->scale_n[s];
+    const int32_t k = a->scale_k[s];
+    const int32_t group = sk_quant_group_elems((sk_dtype)a->w[s].dtype);
+    char field[24];
+    (void)snprintf(field, sizeof field, "scale_n[%d]", s);
+    sk_want_i32(c, field, n, 1, INT32_MAX);
+    (void)snprintf(field, sizeof field, "scale_k[%d]", s);
+    sk_want_i32(c, field, k, 1, INT32_MAX);
+    if (c->rc != SK_OK) return;
+    if (k < a->x.dim[1] && k % group != 0)
+        sk_break(c, field, "expected a multiple of the group of %d, or at least %lld, found %d",
+                 group, (long long)a->x.dim[1], k);
+    (void)snprintf(field, sizeof field, "scale[%d]", s);
+    sk_want(c, field, &a->scale[s], SK_TYPES_F32, 2, blocks(a->w[s].dim[0], n),
+            blocks(a->x.dim[1], k), 0, 0);
+}
+
 static void check_linear(const sk_linear_args *a, sk_checker *c)
 {
     int64_t capacity = a->x.dim[0];
-    char field[16];
+    char field[24];
     sk_want(c, "x", &a->x, SK_TYPES_ACT, 2, SK_ANY, SK_ANY, 0, 0);
     want_count(c, &a->count);
     for (int32_t s = 0; s < SK_LINEAR_SEGS; s++) {
@@ -290,6 +313,13 @@ static void check_linear(const sk_linear_args *a, sk_checker *c)
             sk_break(c, field, "expected %s, as w[%d] is %s", present ? "a view" : "no view", s,
                      present ? "present" : "absent");
         if (present) sk_want(c, field, &a->y[s], SK_TYPES_F32, 2, capacity, w->dim[0], 0, 0);
+        (void)snprintf(field, sizeof field, "scale[%d]", s);
+        if (sk_view_present(&a->scale[s])) {
+            if (!present) sk_break(c, field, "expected no view, as w[%d] is absent", s);
+            if (c->rc == SK_OK) check_scale(a, s, c);
+        } else if (a->scale_n[s] != 0 || a->scale_k[s] != 0) {
+            sk_break(c, field, "expected a view, as scale_n and scale_k are given, found none");
+        }
         (void)snprintf(field, sizeof field, "bias[%d]", s);
         if (!sk_view_present(&a->bias[s])) continue;
         if (!present) sk_break(c, field, "expected no view, as w[%d] is absent", s);

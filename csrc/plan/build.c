@@ -136,6 +136,11 @@ void sk_b_linear(sk_builder *b, sk_view x, const sk_lin *seg, int32_t n_seg, sk_
     for (int32_t i = 0; i < n_seg; i++) {
         a.w[i] = sk_b_buf(b, seg[i].w);
         a.bias[i] = sk_b_buf(b, seg[i].bias);
+        if (seg[i].scale_n > 0) {
+            a.scale[i] = sk_b_buf(b, seg[i].scale);
+            a.scale_n[i] = seg[i].scale_n;
+            a.scale_k[i] = seg[i].scale_k;
+        }
         a.y[i] = rows_of(b, "y", SK_F32, a.w[i].dim[0]);
         out[i] = a.y[i];
     }

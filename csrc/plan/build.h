@@ -38,10 +38,13 @@ sk_view sk_b_flat(sk_view x);                  // dense [P, H, D] seen as [P, H*
 void sk_b_step(sk_builder *b, enum sk_op op, const void *args);
 void sk_b_result(sk_builder *b, sk_view v); // the host reads it after the run
 
-/* One weight of a product; bias -1: none. Numbers of buffers. */
+/* One weight of a product; bias -1: none. Numbers of buffers. With scale_n above 0, `scale` is a
+ * grid of further scales, one for scale_n rows and scale_k columns each. */
 typedef struct sk_lin {
     int32_t w;
     int32_t bias;
+    int32_t scale;
+    int32_t scale_n, scale_k;
 } sk_lin;
 
 sk_view sk_b_gather_rows(sk_builder *b, int32_t table, sk_view ids, float scale);

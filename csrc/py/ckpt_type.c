@@ -199,12 +199,16 @@ static PyObject *value(const sk_meta *m)
     return m->elem_type == SK_META_STRING ? string_list(m) : number_array(m);
 }
 
+/* The keys of GGUF, the notes of safetensors: what the files with tensors say about themselves. Of
+ * several notes of one name, the last. */
 static PyObject *all_metadata(const sk_ckpt *ck)
 {
     PyObject *dict = PyDict_New();
+    bool gguf = sk_ckpt_format(ck) == SK_FORMAT_GGUF;
+    size_t n = gguf ? sk_ckpt_n_meta(ck) : sk_ckpt_n_notes(ck);
     if (!dict) return NULL;
-    for (size_t i = 0; i < sk_ckpt_n_meta(ck); i++) {
-        const sk_meta *m = sk_ckpt_meta(ck, i);
+    for (size_t i = 0; i < n; i++) {
+        const sk_meta *m = gguf ? sk_ckpt_meta(ck, i) : sk_ckpt_note(ck, i);
         PyObject *key = text(m->key);
         PyObject *item = key ? value(m) : NULL;
         int rc = item ? PyDict_SetItem(dict, key, item) : -1;
@@ -250,8 +254,9 @@ static PyObject *describe(const sk_tensor *t)
 {
     PyObject *shape = shape_of(t);
     if (!shape) return NULL;
-    return Py_BuildValue("(s#sNKK)", t->name.p, (Py_ssize_t)t->name.n, sk_dtype_name(t->type),
-                         shape, (unsigned long long)t->n_bytes, (unsigned long long)t->file_off);
+    return Py_BuildValue("(s#sNKKI)", t->name.p, (Py_ssize_t)t->name.n, sk_dtype_name(t->type),
+                         shape, (unsigned long long)t->n_bytes, (unsigned long long)t->file_off,
+                         (unsigned)t->file);
 }
 
 static PyObject *all_tensors(const sk_ckpt *ck)
@@ -295,6 +300,50 @@ static const sk_tensor *need_tensor(PyObject *self, PyObject *index, PyObject **
     Py_CLEAR(*owner);
     sk_raise(state_of(self), &st);
     return NULL;
+}
+
+/* New list of (path, bytes). */
+static PyObject *all_files(const sk_ckpt *ck)
+{
+    PyObject *list = PyList_New((Py_ssize_t)sk_ckpt_n_files(ck));
+    if (!list) return NULL;
+    for (size_t i = 0; i < sk_ckpt_n_files(ck); i++) {
+        PyObject *path = PyUnicode_DecodeFSDefault(sk_ckpt_file_path(ck, i));
+        PyObject *item =
+            path ? Py_BuildValue("(NK)", path, (unsigned long long)sk_ckpt_file_size(ck, i)) : NULL;
+        if (!item || PyList_SetItem(list, (Py_ssize_t)i, item) < 0) { // steals the item
+            Py_DECREF(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static PyObject *checkpoint_files(PyObject *self, PyObject *unused)
+{
+    PyObject *owner;
+    PyObject *list;
+    const sk_ckpt *ck = need_open(self, &owner);
+    (void)unused;
+    if (!ck) return NULL;
+    list = all_files(ck);
+    Py_DECREF(owner);
+    return list;
+}
+
+static PyObject *checkpoint_config(PyObject *self, PyObject *unused)
+{
+    PyObject *owner;
+    PyObject *bytes;
+    uint64_t n;
+    const uint8_t *p;
+    const sk_ckpt *ck = need_open(self, &owner);
+    (void)unused;
+    if (!ck) return NULL;
+    p = sk_ckpt_config(ck, &n);
+    bytes = p ? PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)n) : Py_NewRef(Py_None);
+    Py_DECREF(owner);
+    return bytes;
 }
 
 static PyObject *checkpoint_raw(PyObject *self, PyObject *index)
@@ -394,6 +443,13 @@ static PyObject *get_version(PyObject *self, void *unused)
     return ck ? PyLong_FromUnsignedLong(sk_ckpt_version(ck)) : NULL;
 }
 
+static PyObject *get_format(PyObject *self, void *unused)
+{
+    const sk_ckpt *ck = peek(self);
+    (void)unused;
+    return ck ? PyUnicode_FromString(sk_format_name(sk_ckpt_format(ck))) : NULL;
+}
+
 static PyObject *get_alignment(PyObject *self, void *unused)
 {
     const sk_ckpt *ck = peek(self);
@@ -404,18 +460,24 @@ static PyObject *get_alignment(PyObject *self, void *unused)
 static PyGetSetDef attributes[] = {
     {"path", get_path, NULL, "Path as given.", NULL},
     {"closed", get_closed, NULL, "True after close().", NULL},
-    {"file_bytes", get_file_bytes, NULL, "Size of the file.", NULL},
-    {"version", get_version, NULL, "GGUF version, 2 or 3.", NULL},
+    {"format", get_format, NULL, "'gguf' or 'safetensors'.", NULL},
+    {"file_bytes", get_file_bytes, NULL, "Size of all files with tensors.", NULL},
+    {"version", get_version, NULL, "GGUF version, 2 or 3; otherwise 0.", NULL},
     {"alignment", get_alignment, NULL, "Alignment of tensor data in bytes.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyMethodDef methods[] = {
     {"metadata", checkpoint_metadata, METH_NOARGS,
-     "metadata($self, /)\n--\n\nNew dict of all keys. Arrays of numbers and bools are NumPy "
+     "metadata($self, /)\n--\n\nNew dict of all keys (safetensors: of __metadata__). Arrays of "
+     "numbers and bools are NumPy "
      "arrays,\narrays of strings are lists; bytes that are no UTF-8 become surrogates."},
     {"tensors", checkpoint_tensors, METH_NOARGS,
-     "tensors($self, /)\n--\n\nList of (name, type, shape, nbytes, offset) in file order, shapes "
-     "outermost first."},
+     "tensors($self, /)\n--\n\nList of (name, type, shape, nbytes, offset, file) in file order, "
+     "shapes outermost first."},
+    {"files", checkpoint_files, METH_NOARGS,
+     "files($self, /)\n--\n\nList of (path, bytes): the files with tensors."},
+    {"config", checkpoint_config, METH_NOARGS,
+     "config($self, /)\n--\n\nThe bytes of config.json, or None."},
     {"raw", checkpoint_raw, METH_O,
      "raw($self, index, /)\n--\n\nRead-only uint8 array over the tensor's bytes in the file. It "
      "keeps them mapped."},
@@ -433,7 +495,7 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, SLOT(checkpoint_dealloc)},
     {Py_tp_methods, methods},
     {Py_tp_getset, attributes},
-    {Py_tp_doc, SLOT("Checkpoint(path, strict=False)\n--\n\nA GGUF file, mapped and checked.")},
+    {Py_tp_doc, SLOT("Checkpoint(path, strict=False)\n--\n\nA checkpoint, mapped and checked.")},
     {0, NULL}};
 
 PyType_Spec sk_checkpoint_spec = {.name = "stoker._native.Checkpoint",

@@ -1,13 +1,15 @@
 """Checkpoints as Python sees them: a mapping of tensors, and metadata.
 
-Opening maps the file and checks its whole directory; no tensor is read until it is asked for.
+Opening maps the files and checks their whole directories; no tensor is read until it is asked for.
 """
 
 from __future__ import annotations
 
 import html
+import json
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Types whose elements NumPy can show as they lie in the file. BF16 has no NumPy type: its bits.
+# Types whose elements NumPy can show as they lie in the file. BF16 and the 8-bit floats have no
+# NumPy type: their bits.
 _NUMPY_TYPES = {
     "F32": "<f4",
     "F16": "<f2",
@@ -27,6 +30,17 @@ _NUMPY_TYPES = {
     "I16": "<i2",
     "I32": "<i4",
     "I64": "<i8",
+    "U8": "u1",
+    "U16": "<u2",
+    "U32": "<u4",
+    "U64": "<u8",
+    "BOOL": "?",
+    "C64": "<c8",
+    "F8_E4M3": "u1",
+    "F8_E5M2": "u1",
+    "F8_E8M0": "u1",
+    "F8_E4M3FNUZ": "u1",
+    "F8_E5M2FNUZ": "u1",
 }
 
 
@@ -60,7 +74,7 @@ def format_count(n: float) -> str:
 class Tensor:
     """One tensor of a checkpoint. Holds the checkpoint, not the data."""
 
-    __slots__ = ("_checkpoint", "_index", "name", "nbytes", "offset", "shape", "type")
+    __slots__ = ("_checkpoint", "_file", "_index", "name", "nbytes", "offset", "shape", "type")
 
     name: str
     """Name in the file."""
@@ -71,37 +85,46 @@ class Tensor:
     nbytes: int
     """Bytes in the file."""
     offset: int
-    """Position of the first byte in the file."""
+    """Position of the first byte in its file."""
 
     def __init__(
         self,
         checkpoint: Checkpoint,
         index: int,
-        row: tuple[str, str, tuple[int, ...], int, int],
+        row: tuple[str, str, tuple[int, ...], int, int, int],
     ) -> None:
         self._checkpoint = checkpoint
         self._index = index
-        self.name, self.type, self.shape, self.nbytes, self.offset = row
+        self.name, self.type, self.shape, self.nbytes, self.offset, self._file = row
 
     @property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
 
+    @property
+    def file(self) -> str:
+        """Path of the file that holds it."""
+        return self._checkpoint.files[self._file]
+
     def numpy(self) -> NDArray[Any]:
         """The stored bytes as a read-only array, without a copy.
 
-        F32, F16, F64 and the integer types come as that NumPy type with the tensor's shape. BF16
-        comes as uint16 bit patterns. Block types come as uint8 with the last dimension replaced
-        by the bytes of a row; `dequantize` gives their values. The array keeps the file mapped,
-        also past `Checkpoint.close`.
+        F32, F16, F64, bools and the integer types come as that NumPy type with the tensor's shape.
+        BF16 comes as uint16 bit patterns, 8-bit floats as uint8. Block types come as uint8 with
+        the last dimension replaced by the bytes of a row (flat where rows are no whole number of
+        bytes); `dequantize` gives their values. The array keeps the file mapped, also past
+        `Checkpoint.close`.
         """
         raw = self._checkpoint._native.raw(self._index)
         dtype = _NUMPY_TYPES.get(self.type)
         if dtype is not None:
             return raw.view(dtype).reshape(self.shape)
         rows = self.shape[:-1]
-        return raw.reshape(*rows, self.nbytes // math.prod(rows))
+        n_rows = math.prod(rows)
+        if not n_rows or self.nbytes % n_rows:
+            return raw
+        return raw.reshape(*rows, self.nbytes // n_rows)
 
     def dequantize(self) -> NDArray[np.float32]:
         """The values as a new float32 array of the tensor's shape.
@@ -111,14 +134,19 @@ class Tensor:
         return self._checkpoint._native.dequantize(self._index).reshape(self.shape)
 
     def _facts(self) -> list[tuple[str, str]]:
-        bits = 8 * self.nbytes / self.size
-        return [
+        size = format_bytes(self.nbytes)
+        if self.size:
+            size += f", {8 * self.nbytes / self.size:.4g} bits per element"
+        facts = [
             ("name", printable(self.name)),
             ("type", self.type),
             ("shape", str(list(self.shape))),
-            ("size", f"{format_bytes(self.nbytes)}, {bits:.4g} bits per element"),
+            ("size", size),
             ("offset", f"{self.offset}"),
         ]
+        if len(self._checkpoint.files) > 1:
+            facts.append(("file", printable(os.path.basename(self.file))))
+        return facts
 
     def __repr__(self) -> str:
         facts = dict(self._facts())
@@ -141,13 +169,18 @@ class Checkpoint(Mapping[str, Tensor]):
             row[0]: Tensor(self, index, row) for index, row in enumerate(self._native.tensors())
         }
         self.path: str = self._native.path
+        self.format: str = self._native.format
+        self._file_sizes = self._native.files()
+        self.files: tuple[str, ...] = tuple(path for path, _ in self._file_sizes)
+        self._config: dict[str, Any] | None = None
         self.file_bytes: int = self._native.file_bytes
         self.version: int = self._native.version
         self.alignment: int = self._native.alignment
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """All keys of the file. Read when first asked for, then kept.
+        """All keys of a GGUF file, `__metadata__` of safetensors files. Read when first asked for,
+        then kept.
 
         Arrays of numbers are NumPy arrays, arrays of strings are lists. Bytes that are not UTF-8
         are kept as lone surrogates ("surrogateescape").
@@ -157,9 +190,25 @@ class Checkpoint(Mapping[str, Tensor]):
         return self._metadata
 
     @property
+    def config(self) -> dict[str, Any] | None:
+        """`config.json` beside safetensors files, or None when there is none."""
+        if self._config is None:
+            data = self._native.config()
+            self._config = None if data is None else json.loads(data)
+        return self._config
+
+    @property
+    def folder(self) -> str:
+        """Where the files are."""
+        return os.path.dirname(self.files[0])
+
+    @property
     def architecture(self) -> str | None:
-        """`general.architecture`, or None when the file does not say."""
-        name = self.metadata.get("general.architecture")
+        """`general.architecture`, or `model_type` of `config.json`; None when nothing says."""
+        if self.format == "gguf":
+            name = self.metadata.get("general.architecture")
+        else:
+            name = (self.config or {}).get("model_type")
         return name if isinstance(name, str) else None
 
     @property
@@ -219,18 +268,21 @@ class Checkpoint(Mapping[str, Tensor]):
         n = self.parameters
         facts = [
             ("file", printable(self.path)),
+            ("format", self.format),
             ("architecture", printable(self.architecture or "unknown")),
             ("tensors", f"{len(self)}"),
             ("parameters", format_count(n)),
             ("size", format_bytes(self.nbytes)),
         ]
-        if n:
+        if len(self.files) > 1:
+            facts.append(("files", f"{len(self.files)}"))
+        if n and self.nbytes:
             facts.append(("bits per weight", f"{8 * self.nbytes / n:.3g}"))
             facts.append(("types", self._type_mix()))
         return facts
 
     def __repr__(self) -> str:
-        name = printable(os.path.basename(self.path))
+        name = printable(os.path.basename(self.path.rstrip("/")) or self.path)
         if self.closed:
             return f"<Checkpoint {name}: closed>"
         facts = dict(self._facts())
@@ -257,11 +309,24 @@ def _html_table(facts: list[tuple[str, str]]) -> str:
 
 
 def open(path: str | bytes | os.PathLike[str], *, strict: bool = False) -> Checkpoint:
-    """Maps a GGUF file and checks its whole directory.
+    """Maps the files of a checkpoint and checks their whole directories.
 
-    `strict` also refuses gaps between tensors, tensors out of order, padding that is not zero and
-    data behind the last tensor. Raises FormatError, UnsupportedError or ReadError, whose text
+    `path` is a GGUF file (of a split model, the first one), a `.safetensors` file, the index of a
+    sharded one, or a folder with `model.safetensors` or `model.safetensors.index.json`; where both
+    are there, the index wins, with a warning. Beside safetensors files `config.json` is read.
+
+    `strict` also refuses, in GGUF, gaps between tensors, tensors out of order, padding that is not
+    zero and data behind the last tensor, and in safetensors unknown members of a tensor. Raises FormatError, UnsupportedError or ReadError, whose text
     names the file, the key or tensor, what was expected and what was found, and whose `check`
     names the rule.
     """
-    return Checkpoint(os.path.expanduser(path), strict=strict)
+    checkpoint = Checkpoint(os.path.expanduser(path), strict=strict)
+    if checkpoint.format == "safetensors" and os.path.isdir(checkpoint.path):
+        whole = os.path.join(checkpoint.path, "model.safetensors")
+        if whole not in checkpoint.files and os.path.exists(whole):
+            warnings.warn(
+                f"{printable(checkpoint.path)}: both an index and model.safetensors are there; "
+                "the index is used",
+                stacklevel=2,
+            )
+    return checkpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from .checkpoint import printable
@@ -13,9 +14,25 @@ _TEXT_MAX = 72
 _ITEMS_MAX = 3
 
 
+def _part_of_hf(segments: list[str]) -> str:
+    if any("norm" in s for s in segments):
+        return "norm"
+    parts = {
+        "embed_tokens": "embedding", "lm_head": "output", "self_attn": "attention",
+        "linear_attn": "recurrent", "mtp": "mtp", "experts": "experts", "gate": "router",
+        "mlp": "ffn",
+    }  # fmt: skip
+    for key, part in parts.items():
+        if key in segments:
+            return part
+    return "other"
+
+
 def part_of(name: str) -> str:
     """The part of a model that a tensor belongs to, by its name: embedding, attention, ..."""
     segments = name.split(".")
+    if "layers" in segments or segments[0] in ("model", "lm_head"):
+        return _part_of_hf(segments)
     leaf = segments[2] if segments[0] == "blk" and len(segments) > 2 else segments[0]
     if leaf == "nextn":
         return "mtp"
@@ -60,7 +77,7 @@ def _row(t: Tensor) -> dict[str, Any]:
         "shape": list(t.shape),
         "parameters": t.size,
         "bytes": t.nbytes,
-        "bits_per_weight": 8 * t.nbytes / t.size,
+        "bits_per_weight": 8 * t.nbytes / t.size if t.size else 0.0,
         "offset": t.offset,
     }
 
@@ -81,8 +98,8 @@ def _shares(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
         group["parameters"] += row["parameters"]
         group["bytes"] += row["bytes"]
     for group in groups.values():
-        group["share"] = group["bytes"] / total
-        group["bits_per_weight"] = 8 * group["bytes"] / group["parameters"]
+        group["share"] = group["bytes"] / (total or 1)
+        group["bits_per_weight"] = 8 * group["bytes"] / (group["parameters"] or 1)
     return sorted(groups.values(), key=lambda group: -group["bytes"])
 
 
@@ -97,11 +114,17 @@ def inspect_summary(checkpoint: Checkpoint) -> dict[str, Any]:
     n_bytes = sum(row["bytes"] for row in rows)
     align = checkpoint.alignment
     padded = sum(-(-row["bytes"] // align) * align for row in rows)
-    first = min((row["offset"] for row in rows), default=checkpoint.file_bytes)
+    firsts = dict(checkpoint._file_sizes)  # a file without tensors is all directory
+    for t in checkpoint.values():
+        firsts[t.file] = min(firsts[t.file], t.offset)
+    first = sum(firsts.values())
+    config = checkpoint.config or {}
     return {
         "path": checkpoint.path,
+        "format": checkpoint.format,
+        "files": len(checkpoint.files),
         "architecture": printable(checkpoint.architecture or "unknown"),
-        "name": abbreviate(checkpoint.metadata.get("general.name", "")),
+        "name": abbreviate(str(checkpoint.metadata.get("general.name", ""))),
         "gguf_version": checkpoint.version,
         "alignment": align,
         "file_bytes": checkpoint.file_bytes,
@@ -116,5 +139,9 @@ def inspect_summary(checkpoint: Checkpoint) -> dict[str, Any]:
         "metadata": [
             {"key": printable(key), "value": abbreviate(value)}
             for key, value in checkpoint.metadata.items()
+        ],
+        "config": [
+            {"key": printable(key), "value": abbreviate(json.dumps(value))}
+            for key, value in config.items()
         ],
     }

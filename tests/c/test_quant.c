@@ -10,13 +10,15 @@ static const struct {
     sk_dtype type;
     int32_t elems; // of a group
 } decodable[] = {
-    {SK_F32, 32},    {SK_F16, 32},     {SK_BF16, 32},  {SK_F64, 32},    {SK_I8, 32},
-    {SK_I16, 32},    {SK_I32, 32},     {SK_I64, 32},   {SK_Q4_0, 32},   {SK_Q4_1, 32},
-    {SK_Q5_0, 32},   {SK_Q5_1, 32},    {SK_Q8_0, 32},  {SK_Q2_K, 16},   {SK_Q3_K, 16},
-    {SK_Q4_K, 32},   {SK_Q5_K, 32},    {SK_Q6_K, 16},  {SK_Q8_K, 32},   {SK_IQ2_XXS, 32},
-    {SK_IQ2_XS, 16}, {SK_IQ3_XXS, 32}, {SK_IQ1_S, 32}, {SK_IQ4_NL, 32}, {SK_IQ3_S, 32},
-    {SK_IQ2_S, 16},  {SK_IQ4_XS, 32},  {SK_IQ1_M, 16}, {SK_TQ1_0, 32},  {SK_TQ2_0, 32},
-    {SK_MXFP4, 32},  {SK_NVFP4, 16},   {SK_Q1_0, 32},  {SK_Q2_0, 32}};
+    {SK_F32, 32},     {SK_F16, 32},     {SK_BF16, 32},  {SK_F64, 32},    {SK_I8, 32},
+    {SK_I16, 32},     {SK_I32, 32},     {SK_I64, 32},   {SK_Q4_0, 32},   {SK_Q4_1, 32},
+    {SK_Q5_0, 32},    {SK_Q5_1, 32},    {SK_Q8_0, 32},  {SK_Q2_K, 16},   {SK_Q3_K, 16},
+    {SK_Q4_K, 32},    {SK_Q5_K, 32},    {SK_Q6_K, 16},  {SK_Q8_K, 32},   {SK_IQ2_XXS, 32},
+    {SK_IQ2_XS, 16},  {SK_IQ3_XXS, 32}, {SK_IQ1_S, 32}, {SK_IQ4_NL, 32}, {SK_IQ3_S, 32},
+    {SK_IQ2_S, 16},   {SK_IQ4_XS, 32},  {SK_IQ1_M, 16}, {SK_TQ1_0, 32},  {SK_TQ2_0, 32},
+    {SK_MXFP4, 32},   {SK_NVFP4, 16},   {SK_Q1_0, 32},  {SK_Q2_0, 32},   {SK_U8, 32},
+    {SK_BOOL, 32},    {SK_U16, 32},     {SK_U32, 32},   {SK_U64, 32},    {SK_F8_E4M3, 32},
+    {SK_F8_E5M2, 32}, {SK_F8_E8M0, 32}};
 
 static uint32_t bits_of(float x)
 {
@@ -60,14 +62,15 @@ static void what_can_be_decoded(void)
         int32_t elems = 0;
         n += yes;
         SK_EXPECT(!yes || sk_dtype_find(id));
-        SK_EXPECT(sk_dtype_is_weight(id) == (yes && id != SK_Q8_K));
+        SK_EXPECT(sk_dtype_is_weight(id) == (yes && id != SK_Q8_K && id != SK_F8_E8M0 &&
+                                             (id < SK_U8 || id > SK_U64)));
         if (!sk_dtype_find(id)) continue;
         for (size_t i = 0; i < SK_COUNT(decodable); i++)
             if (decodable[i].type == id) elems = decodable[i].elems;
         SK_EXPECT_INT(elems, sk_quant_group_elems((sk_dtype)id));
     }
     SK_EXPECT_INT((int64_t)SK_COUNT(decodable), (int64_t)n);
-    SK_EXPECT(!sk_dtype_decodable(SK_Q8_1) && !sk_dtype_decodable(SK_U8));
+    SK_EXPECT(!sk_dtype_decodable(SK_Q8_1) && !sk_dtype_decodable(SK_F8_E4M3FNUZ));
     SK_EXPECT(sk_quant_has_min(SK_Q4_K) && sk_quant_has_min(SK_Q5_1) && sk_quant_has_min(SK_Q2_K));
     SK_EXPECT(!sk_quant_has_min(SK_Q6_K) && !sk_quant_has_min(SK_F32));
 }

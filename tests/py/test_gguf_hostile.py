@@ -238,13 +238,16 @@ for left in range(24, len(INFO)):
 
 # ---- splits
 
-case("61-second", build([kv("split.no", U16, 1), kv("split.count", U16, 3)]), UNSUPPORTED,
-     "SPLIT_FILE", "split file 2 of 3")  # fmt: skip
-case("62-first", build([kv("split.no", U16, 0), kv("split.count", U16, 3)]), UNSUPPORTED,
-     "SPLIT_FILE", "split file 1 of 3")  # fmt: skip
+SPLIT = kv("split.tensors.count", I32, 0)
+case("61-second", build([kv("split.no", U16, 1), kv("split.count", U16, 3)]), FORMAT,
+     "BAD_SPLIT", "split file 2 of 3")  # fmt: skip
+case("62-first", build([kv("split.no", U16, 0), kv("split.count", U16, 3), SPLIT]), FORMAT,
+     "BAD_SPLIT", "split file 1 of 3.*-00001-of-00003.gguf")  # fmt: skip
+case("62-no-total", build([kv("split.no", U16, 0), kv("split.count", U16, 3)]), FORMAT,
+     "MISSING_KEY", "split.tensors.count")  # fmt: skip
 for kind in (U8, I8, I16, U32, I32, U64, I64):
     case(
-        f"66-type-{kind}", build([kv("split.count", kind, 3)]), UNSUPPORTED, "SPLIT_FILE", "1 of 3"
+        f"66-type-{kind}", build([kv("split.count", kind, 3), SPLIT]), FORMAT, "BAD_SPLIT", "1 of 3"
     )
 for kind in (I8, I16, I32, I64):
     case(f"66-negative-{kind}", build([kv("split.count", kind, -3)]), FORMAT, "BAD_HPARAM",
@@ -258,7 +261,7 @@ for kind, value, found in ((STRING, "3", "string"), (F32, 3.0, "float32"), (BOOL
 case("66-array", one_key("split.count", ARRAY, array(U16, [3])), FORMAT, "KEY_TYPE",
      "an array of uint16")  # fmt: skip
 case("61-lone", build([kv("split.no", U16, 1)]), FORMAT, "BAD_SPLIT", "split.no.*found 1")
-case("68-65535", build([kv("split.count", U16, 65535)]), UNSUPPORTED, "SPLIT_FILE", "1 of 65535")
+case("68-65535", build([kv("split.count", U16, 65535), SPLIT]), FORMAT, "BAD_SPLIT", "65535")
 
 
 def check_refused(error: pytest.ExceptionInfo, path: Path, check: str, names: str) -> None:

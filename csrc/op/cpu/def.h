@@ -59,6 +59,13 @@ static inline uint8_t *sk_view_head(const sk_view *v, int64_t i, int64_t head)
     return v->p + i * v->stride[0] + head * v->stride[1];
 }
 
+/* The scales of output o of a segment, one for each scale_k columns; NULL: none. */
+static inline const float *sk_scale_row(const sk_linear_args *a, int32_t seg, int64_t o)
+{
+    if (!sk_view_present(&a->scale[seg])) return NULL;
+    return (const float *)(const void *)sk_view_row(&a->scale[seg], o / a->scale_n[seg]);
+}
+
 static inline const sk_row *sk_row_at(const sk_view *rows, int64_t r)
 {
     return (const sk_row *)(const void *)sk_view_row(rows, r);

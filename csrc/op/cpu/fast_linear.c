@@ -99,13 +99,15 @@ static void widen_rows(void *ctx, int64_t begin, int64_t end, int32_t worker)
 /* ---- the end of a row of a plain type that is no whole group ----------------------------------
  */
 
-/* Adds the last, short group to the lanes, as the definition does. */
-static void add_tail(sk_dtype type, const uint8_t *w_row, const float *x, int64_t k, float *acc)
+/* Adds the last, short group to the lanes, as the definition does. `on_top` scales it. */
+static void add_tail(sk_dtype type, const uint8_t *w_row, const float *x, int64_t k, float on_top,
+                     float *acc)
 {
     int64_t first = k - k % SK_GROUP_MAX;
     float p[SK_LANES] = {0};
     sk_group group;
     sk_quant_group(type, w_row, (uint64_t)(first / SK_GROUP_MAX), (int32_t)(k - first), &group);
+    group.scale *= on_top;
     for (int64_t j = 0; j < k - first; j++)
         p[j % SK_LANES] = __builtin_fmaf(group.code[j], x[first + j], p[j % SK_LANES]);
     for (int32_t l = 0; l < SK_LANES; l++) acc[l] = __builtin_fmaf(group.scale, p[l], acc[l]);
@@ -160,7 +162,7 @@ SK_INLINE void dot_few(const job *j, sk_dtype type, int n, const uint8_t *w_row,
         if (j->k % elems != 0) {
             float lanes[SK_LANES];
             _mm256_storeu_ps(lanes, acc[r]);
-            add_tail(type, w_row, j->x + r * j->x_stride, j->k, lanes);
+            add_tail(type, w_row, j->x + r * j->x_stride, j->k, 1, lanes);
             acc[r] = _mm256_loadu_ps(lanes);
         }
         out[r] = has_min ? sk_fast_tree8(acc[r]) + acc_min[r] : sk_fast_tree8(acc[r]);
@@ -229,6 +231,18 @@ static void decode_chunk_any(sk_dtype type, const uint8_t *w_row, int64_t first,
         memcpy(code + g * elems, group.code, (size_t)elems * sizeof *code);
         scale[g] = group.scale;
         min[g] = group.min;
+    }
+}
+
+/* Scales on top of those of the format, for the groups of a chunk from column `first` on. `min` is
+ * NULL for types without minima. */
+static void scale_chunk(const float *on_top, int32_t scale_k, int64_t first, int64_t n,
+                        int64_t elems, float *scale, float *min)
+{
+    for (int64_t g = 0; g < n / elems; g++) {
+        const float s = on_top[(first + g * elems) / scale_k];
+        scale[g] *= s;
+        if (min) min[g] *= s;
     }
 }
 
@@ -328,6 +342,7 @@ SK_INLINE void tile(const job *j, scratch *s, sk_dtype type, int32_t seg, int64_
     int64_t elems = 8 * (type == SK_DTYPE_NONE ? 4 : sk_fast_group_vectors(type));
     int64_t whole = j->k - j->k % elems;
     const float *x = j->x + first_row * j->x_stride;
+    const int32_t scale_k = j->a->scale_k[seg];
     bool has_min = sk_fast_has_min(type);
     memset(s->acc, 0, sizeof s->acc);
     memset(s->acc_min, 0, sizeof s->acc_min);
@@ -335,10 +350,14 @@ SK_INLINE void tile(const job *j, scratch *s, sk_dtype type, int32_t seg, int64_
         int64_t n = whole - first < CHUNK ? whole - first : CHUNK;
         for (int i = 0; i < n_out; i++) {
             const uint8_t *w_row = sk_view_row(w, o + i);
+            const float *on_top = sk_scale_row(j->a, seg, o + i);
             if (type == SK_DTYPE_NONE)
                 decode_chunk_any(real, w_row, first, n, s->code[i], s->scale[i], s->min[i]);
             else
                 decode_chunk(type, w_row, first, n, s->code[i], s->scale[i], s->min[i]);
+            if (on_top)
+                scale_chunk(on_top, scale_k, first, n, elems, s->scale[i],
+                            has_min ? s->min[i] : NULL);
         }
         if (elems == 16)
             multiply_16(s, n_out, n_rows, n / elems, x + first, j->x_stride);
@@ -348,9 +367,12 @@ SK_INLINE void tile(const job *j, scratch *s, sk_dtype type, int32_t seg, int64_
     }
     for (int i = 0; i < n_out; i++)
         for (int64_t r = 0; r < n_rows; r++) {
+            const float *on_top = sk_scale_row(j->a, seg, o + i);
             float *acc = s->acc[i][r];
             float sum;
-            if (whole < j->k) add_tail(real, sk_view_row(w, o + i), x + r * j->x_stride, j->k, acc);
+            if (whole < j->k)
+                add_tail(real, sk_view_row(w, o + i), x + r * j->x_stride, j->k,
+                         on_top ? on_top[whole / scale_k] : 1, acc);
             sum = sk_tree8(acc);
             put(j, seg, first_row + r, o + i, has_min ? sum + s->acc_min[i][r] : sum);
         }
@@ -361,7 +383,8 @@ SK_INLINE void tile(const job *j, scratch *s, sk_dtype type, int32_t seg, int64_
 
 SK_INLINE void block_of(const job *j, scratch *s, sk_dtype type, int32_t seg, int64_t o, int n_out)
 {
-    if (type != SK_DTYPE_NONE && j->n_rows <= FEW_ROWS) {
+    // Scales on top are applied in the cache: registers are for the formats that have none.
+    if (type != SK_DTYPE_NONE && j->n_rows <= FEW_ROWS && !sk_view_present(&j->a->scale[seg])) {
         for (int i = 0; i < n_out; i++) {
             float sum[FEW_ROWS];
             dot_few_rows(j, type, sk_view_row(&j->a->w[seg], o + i), sum);

@@ -12,7 +12,9 @@ static float group_sum(const sk_view *x, const uint8_t *row, int64_t first, int6
     return sk_tree8(s);
 }
 
-static float dot_row(const sk_view *x, const uint8_t *row, const sk_view *w, const uint8_t *w_row)
+/* `scale` has one number for each scale_k columns; NULL: none. */
+static float dot_row(const sk_view *x, const uint8_t *row, const sk_view *w, const uint8_t *w_row,
+                     const float *scale, int32_t scale_k)
 {
     sk_dtype type = (sk_dtype)w->dtype;
     int64_t k = x->dim[1];
@@ -25,6 +27,10 @@ static float dot_row(const sk_view *x, const uint8_t *row, const sk_view *w, con
         float p[SK_LANES] = {0};
         sk_group group;
         sk_quant_group(type, w_row, (uint64_t)(first / elems), (int32_t)n, &group);
+        if (scale) {
+            group.scale *= scale[first / scale_k];
+            group.min *= scale[first / scale_k];
+        }
         for (int64_t j = 0; j < n; j++)
             p[j % SK_LANES] =
                 fmaf(group.code[j], sk_act_get(x->dtype, row, first + j), p[j % SK_LANES]);
@@ -46,7 +52,8 @@ void sk_cpu_linear(const void *args, const sk_cpu *cpu)
             const uint8_t *x = sk_view_row(&a->x, r);
             float *y = (float *)(void *)sk_view_row(&a->y[s], r);
             for (int64_t o = 0; o < a->w[s].dim[0]; o++) {
-                float sum = dot_row(&a->x, x, &a->w[s], sk_view_row(&a->w[s], o));
+                float sum = dot_row(&a->x, x, &a->w[s], sk_view_row(&a->w[s], o),
+                                    sk_scale_row(a, s, o), a->scale_k[s]);
                 y[o] = bias ? sum + bias[o] : sum;
             }
         }
