@@ -26,7 +26,9 @@ def logits(path: Path, numerics: str = "f32", kernels: str = "fast") -> np.ndarr
 
 def both(tmp_path: Path, shape: tiny.Shape, files: int = 1, **more: object) -> tuple[Path, Path]:
     gguf = tiny.write(tmp_path / "m.gguf", shape, seed=3, tokenizer=False)
-    folder = tiny_hf.write(tmp_path / "hf", tiny_hf.tensors(shape, 3), tiny_hf.config(shape, **more), files)
+    folder = tiny_hf.write(
+        tmp_path / "hf", tiny_hf.tensors(shape, 3), tiny_hf.config(shape, **more), files
+    )
     return gguf, folder
 
 
@@ -127,7 +129,9 @@ def test_unaligned_tensors(tmp_path: Path) -> None:
     want = logits(folder)
     n = int.from_bytes(data[:8], "little")
     for shift in (1, 2, 3):
-        (folder / "model.safetensors").write_bytes(raw(data[8 : 8 + n] + b" " * shift, data[8 + n :]))
+        (folder / "model.safetensors").write_bytes(
+            raw(data[8 : 8 + n] + b" " * shift, data[8 + n :])
+        )
         for kernels in ("fast", "definition"):
             assert logits(folder, kernels=kernels).tobytes() == want.tobytes()
 
@@ -204,4 +208,3 @@ def test_other_architectures(tmp_path: Path, arch: str) -> None:
     settings = tiny_hf.config(shape, model_type=arch, head_dim=shape.head_dim)
     folder = tiny_hf.write(tmp_path / "hf", weights, settings, 2)
     assert logits(gguf).tobytes() == logits(folder).tobytes()
-

@@ -44,7 +44,9 @@ def fp8(w: np.ndarray, grid: str) -> tuple[dict[str, tuple[str, np.ndarray]], np
     scale = np.array(parts, np.float32)
     every = whole(scale, w.shape, n, k)
     codes = nearest(w / every, np.where(np.isnan(FP8), 1e9, FP8))
-    return {"weight": ("F8_E4M3", codes), "scale": ("F32", scale)}, FINITE[codes].astype(float) * every
+    return {"weight": ("F8_E4M3", codes), "scale": ("F32", scale)}, FINITE[codes].astype(
+        float
+    ) * every
 
 
 def nvfp4(w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.float32, np.ndarray]:

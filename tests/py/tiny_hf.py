@@ -59,7 +59,10 @@ def config(shape: tiny.Shape, **more: Any) -> dict[str, Any]:
 
 
 def write(
-    folder: Path, weights: dict[str, tuple[str, np.ndarray]], settings: dict[str, Any], files: int = 1
+    folder: Path,
+    weights: dict[str, tuple[str, np.ndarray]],
+    settings: dict[str, Any],
+    files: int = 1,
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     if files > 1:
