@@ -171,6 +171,7 @@ fragments = st.sampled_from(
     [*CONTROL, *USER_DEFINED, "<|im_", "end|>", "<", "|>", "\n", "  ", "word", "é", "🙂", "{{ x }}"]
 )
 contents = st.lists(fragments | st.text(max_size=4), max_size=6).map("".join)
+harmless_texts = st.text(st.characters(codec="utf-8", exclude_characters="<"), max_size=12)
 conversations = st.lists(contents, min_size=1, max_size=5).map(
     lambda texts: [
         {"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)
@@ -267,7 +268,7 @@ def test_messages_never_become_control_tokens(name, messages):
 
 
 @settings(deadline=None, max_examples=60)
-@given(texts=st.lists(st.text(max_size=12), min_size=1, max_size=4))
+@given(texts=st.lists(harmless_texts, min_size=1, max_size=4))
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_ordinary_messages_encode_as_the_whole_text(name, texts):
     messages = [
