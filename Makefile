@@ -105,17 +105,21 @@ asan-py: .venv-test/ready
 	    assert i['sanitizers'] == ('address', 'undefined') and i['faults'], (n, i)"
 	$(Q)$(ASAN_PY) $(TEST)/python -m pytest -q -p no:cacheprovider $(PYTEST_ARGS)
 
-## fuzz          the GGUF loader under libFuzzer for FUZZ_SECONDS (needs clang)
+## fuzz          the loaders under libFuzzer, FUZZ_SECONDS each (needs clang); FUZZ=json selects
+FUZZ         ?= gguf safetensors json
 FUZZ_SOURCES := $(filter csrc/base/% csrc/ckpt/%,$(SOURCES))
-fuzz:
-	$(Q)mkdir -p build/fuzz fuzz-corpus
+fuzz: $(FUZZ:%=fuzz-%)
+fuzz-%: csrc/fuzz/fuzz_%.c
+	$(Q)mkdir -p build/fuzz fuzz-corpus/$*
+	$(Q)$(PYTHON) tools/make_gguf_seeds.py build/fuzz/seeds/gguf >build/fuzz/$*.log
+	$(Q)$(PYTHON) tools/make_safetensors_seeds.py build/fuzz/seeds >>build/fuzz/$*.log
 	$(Q)$(CLANG) -std=c11 -O1 -g -D_POSIX_C_SOURCE=200809L -Icsrc -I. -ffp-contract=off -pthread \
 	    -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	    $(FUZZ_SOURCES) csrc/fuzz/fuzz_gguf.c -lm -o build/fuzz/fuzz_gguf
-	$(Q)build/fuzz/fuzz_gguf -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
-	    -verbosity=1 -artifact_prefix=build/fuzz/ fuzz-corpus $(wildcard csrc/fuzz/seeds) \
-	    >build/fuzz/log 2>&1 || { tail -n 60 build/fuzz/log; exit 1; }
-	@grep '^Done ' build/fuzz/log
+	    $(FUZZ_SOURCES) $< -lm -o build/fuzz/fuzz_$*
+	$(Q)build/fuzz/fuzz_$* -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
+	    -verbosity=1 -artifact_prefix=build/fuzz/ fuzz-corpus/$* build/fuzz/seeds/$* \
+	    >>build/fuzz/$*.log 2>&1 || { tail -n 60 build/fuzz/$*.log; exit 1; }
+	@printf '%s: ' $*; grep '^Done ' build/fuzz/$*.log
 
 ## kernels       all kernels for STOKER_CUDA_ARCHS, warnings and new register spills are errors
 kernels: .venv-test/ready
