@@ -5,6 +5,7 @@ CC     ?= cc
 CLANG  ?= clang
 JOBS   ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+PYTEST_JOBS  ?= -n $(JOBS) --dist worksteal
 PROMPT ?= What is the capital of France?
 
 ifneq ($(V),1)
@@ -56,7 +57,7 @@ build: .venv-test/ready
 	$(Q)$(TEST)/python setup.py $(SETUP) build_ext --inplace
 
 test-py: build
-	$(Q)$(TEST)/python -m pytest -q $(PYTEST_ARGS)
+	$(Q)$(TEST)/python -m pytest -q $(PYTEST_JOBS) $(PYTEST_ARGS)
 
 # C tests: the host code without the binding and without CUDA, with fault points, as two programs.
 C_SOURCES := $(filter-out csrc/py/%,$(SOURCES)) $(call list,tests/c/sources.txt) tests/c/main.c
@@ -93,6 +94,7 @@ asan-c:
 
 # The same Python tests against a sanitized build of the extension. The interpreter itself leaks, so
 # leaks are looked for in the C tests only; two lines make sure that the sanitizer is really there.
+# Full-size models are left out: they take the same paths as the tiny ones, for minutes.
 ASAN_LIBS := $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libubsan.so)
 ASAN_PY   := LD_PRELOAD="$(ASAN_LIBS)" PYTHONMALLOC=malloc PYTHONPATH=$(CURDIR)/build/asan \
              ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
@@ -103,7 +105,8 @@ asan-py: .venv-test/ready
 	@readelf -d build/asan/stoker/_native.abi3.so | grep -q 'NEEDED.*libasan'
 	@$(ASAN_PY) $(TEST)/python -c "from stoker import _native as n; i = n.build_info(); \
 	    assert i['sanitizers'] == ('address', 'undefined') and i['faults'], (n, i)"
-	$(Q)$(ASAN_PY) $(TEST)/python -m pytest -q -p no:cacheprovider $(PYTEST_ARGS)
+	$(Q)$(ASAN_PY) $(TEST)/python -m pytest -q -p no:cacheprovider -m 'not model' \
+	    $(PYTEST_JOBS) $(PYTEST_ARGS)
 
 ## fuzz          the loaders under libFuzzer, FUZZ_SECONDS each (needs clang); FUZZ=json selects
 FUZZ         ?= gguf safetensors json
