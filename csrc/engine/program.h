@@ -14,7 +14,7 @@ typedef struct sk_options {
     int32_t prefill_chunk; // rows of the prefill pass; chunk borders are its multiples
     int32_t threads;       // CPU threads, >= 1
     bool f32;              // numerics mode f32, else bf16
-    bool definition;       // run the CPU definition, else the fast table
+    char kernels[12];      // a table of sk_cpu_table_find; empty: "fast"
     bool poison;           // see sk_exec.poison
     sk_drafter drafter;
 } sk_options;

@@ -64,21 +64,22 @@ static sk_code take_memory(sk_session *s, sk_status *st)
     return sk_mem_new_aligned(&s->work.p, s->work.bytes, "scratch", st);
 }
 
-static const sk_cpu_fn *table_of(sk_session *s)
+static sk_code fill_table(sk_session *s, sk_status *st)
 {
-    if (s->prog.options.definition) return sk_cpu_ops;
-    sk_cpu_fast_table(s->fast);
-    return s->fast;
+    const char *name = s->prog.options.kernels[0] ? s->prog.options.kernels : "fast";
+    if (sk_cpu_table_find(s->table, name)) return SK_OK;
+    return SK_FAIL(st, SK_UNSUPPORTED, "kernels: expected what this processor has, found %s", name);
 }
 
 static sk_code open_in(sk_session *s, const sk_options *options, sk_status *st)
 {
     SK_TRY(sk_program_open(&s->prog, s->ck, options, st));
+    SK_TRY(fill_table(s, st));
     SK_TRY(take_memory(s, st));
     SK_TRY(sk_pool_make(&s->pool, options->threads, st));
     SK_TRY(sk_bound_make(&s->round, &s->prog.round, s->addr, s->transients.p, st));
     SK_TRY(sk_bound_make(&s->prefill, &s->prog.prefill.plan, s->addr, s->transients.p, st));
-    s->exec = (sk_exec){.table = table_of(s),
+    s->exec = (sk_exec){.table = s->table,
                         .cpu = {s->pool, s->work.p, s->work.bytes},
                         .poison = options->poison};
     if (s->prog.rb.planted >= 0) // nothing is planted yet

@@ -27,7 +27,7 @@ struct sk_session {
     sk_bound round, prefill;
     sk_exec exec;
     sk_pool *pool;
-    sk_cpu_fn fast[SK_OP_COUNT]; // what this processor runs best
+    sk_cpu_fn table[SK_OP_COUNT];
     int64_t round_at;            // number of the next round
     sk_slot_host host[SK_SLOTS_MAX];
 

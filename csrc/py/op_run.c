@@ -210,18 +210,16 @@ static sk_code run(const call *c, sk_status *st)
 
 static int pick_table(call *c, const char *name)
 {
-    sk_cpu_fn fast[SK_OP_COUNT];
-    if (strcmp(name, "definition") == 0) {
-        c->fn = sk_cpu_ops[c->op];
-        return 0;
+    sk_cpu_fn table[SK_OP_COUNT];
+    if (!sk_cpu_table_find(table, name)) {
+        PyErr_Format(PyExc_ValueError,
+                     "table: expected definition, fast or what this processor has of generic, avx2 "
+                     "and avx512, found '%s'",
+                     name);
+        return -1;
     }
-    if (strcmp(name, "fast") == 0) {
-        sk_cpu_fast_table(fast);
-        c->fn = fast[c->op];
-        return 0;
-    }
-    PyErr_Format(PyExc_ValueError, "table: expected 'definition' or 'fast', found '%s'", name);
-    return -1;
+    c->fn = table[c->op];
+    return 0;
 }
 
 static PyObject *run_op(PyObject *module, PyObject *arguments)
@@ -320,10 +318,10 @@ PyMethodDef sk_op_methods[] = {
     {"run_op", run_op, METH_VARARGS,
      "run_op($module, name, fields, table, threads, /)\n--\n\n"
      "Checks the contract of an op and runs it on arrays in place.\n\n"
-     "A view is a numpy array, or (type name, array of its bytes, shape); `table` is 'definition' "
-     "or 'fast'.\nContents are trusted: an id or a slot out of range reads foreign memory."},
+     "A view is a numpy array, or (type name, array of its bytes, shape); `table` is 'definition', "
+     "'fast', 'generic', 'avx2' or 'avx512'.\nContents are trusted: an id or a slot out of range reads foreign memory."},
     {"cpu_isa", cpu_isa, METH_NOARGS,
      "cpu_isa($module, /)\n--\n\n"
-     "What the fast table of the CPU uses: 'avx2' or 'generic'."},
+     "What the fast table of the CPU uses: 'avx512', 'avx2' or 'generic'."},
     {NULL, NULL, 0, NULL},
 };

@@ -12,6 +12,7 @@
 #include "py/ckpt_type.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct session_object {
@@ -73,18 +74,19 @@ static int32_t ids_count(PyObject *ids)
 
 static int parse_options(PyObject *args, PyObject **checkpoint, sk_options *o)
 {
-    int slots, ctx, chunk, threads, f32, definition, poison, kind, k, n_max, n_min;
-    if (!PyArg_ParseTuple(args, "O(iiiipppiiii)", checkpoint, &slots, &ctx, &chunk, &threads, &f32,
-                          &definition, &poison, &kind, &k, &n_max, &n_min))
+    const char *kernels;
+    int slots, ctx, chunk, threads, f32, poison, kind, k, n_max, n_min;
+    if (!PyArg_ParseTuple(args, "O(iiiipspiiii)", checkpoint, &slots, &ctx, &chunk, &threads, &f32,
+                          &kernels, &poison, &kind, &k, &n_max, &n_min))
         return -1;
     *o = (sk_options){.slots = slots,
                       .ctx = ctx,
                       .prefill_chunk = chunk,
                       .threads = threads,
                       .f32 = f32 != 0,
-                      .definition = definition != 0,
                       .poison = poison != 0,
                       .drafter = {(sk_drafter_kind)kind, k, n_max, n_min}};
+    (void)snprintf(o->kernels, sizeof o->kernels, "%s", kernels);
     return 0;
 }
 
@@ -605,17 +607,19 @@ static PyObject *session_config(PyObject *self, PyObject *unused)
     session_object *o = (session_object *)self;
     const sk_program *p;
     const sk_config *c;
+    const char *kernels;
     PyObject *out;
     (void)unused;
     if (enter(o) < 0) return NULL;
     p = sk_session_program(o->s);
     c = sk_model_config(p->model);
+    kernels = strcmp(p->options.kernels, "fast") == 0 ? sk_cpu_isa() : p->options.kernels;
     out = Py_BuildValue("{sssisisisisisisisisisisiss}", "architecture", c->arch, "n_layer",
                         (int)c->n_layer, "dim", (int)c->dim, "n_head", (int)c->n_head, "n_kv",
                         (int)c->n_kv, "head_dim", (int)c->head_dim, "ffn", (int)c->ffn, "vocab",
                         (int)c->vocab, "ctx_train", (int)c->ctx_train, "width", (int)p->width,
                         "rows", (int)p->n_rows, "threads", (int)p->options.threads, "kernels",
-                        p->options.definition ? "definition" : sk_cpu_isa());
+                        kernels);
     leave(o);
     return out;
 }

@@ -77,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--context", type=int, default=4096)
     run.add_argument("--numerics", default="bf16", choices=("bf16", "f32"))
     run.add_argument("--threads", type=int)
-    run.add_argument("--kernels", default="fast", choices=("fast", "definition"))
+    run.add_argument(
+        "--kernels", default="fast", choices=("fast", "definition", "generic", "avx2", "avx512")
+    )
     run.set_defaults(command=_run)
     return parser
 

@@ -25,6 +25,7 @@ from .tokenizer import TextStream, Tokenizer
 
 MAX_STOP_IDS = 32  # SK_STOP_MAX
 ALL = -1  # SK_LICENCE_ALL
+KERNELS = ("fast", "definition", "generic", "avx2", "avx512")
 FINISH = {1: "stop", 2: "length", 3: "stop"}
 
 Ids = Sequence[int] | np.ndarray[Any, Any]
@@ -70,7 +71,8 @@ class Engine:
         seed: recorded; greedy decoding draws nothing.
         prefill_chunk: rows of a prefill pass; chunk borders are its multiples.
         threads: CPU threads, by default one for each core this process may use.
-        kernels: "fast", or "definition" for the readable reference with the same bits.
+        kernels: "fast", the best this processor has; "generic", "avx2" or "avx512", what a lesser
+            one would run; "definition", the readable reference. All of them give the same bits.
         tokenizer: instead of the checkpoint's own; a model without one still runs on ids.
         poison: fill scratch and dead transients with NaN (diagnosis).
         progress: called with (stage, done, total) while loading and prefilling.
@@ -102,7 +104,7 @@ class Engine:
         self.device = _pick_device(device)
         _one_of("numerics", numerics, ("bf16", "f32"))
         _one_of("mode", mode, ("graph", "eager"))
-        _one_of("kernels", kernels, ("fast", "definition"))
+        _one_of("kernels", kernels, KERNELS)
         threads = len(os.sched_getaffinity(0)) if threads is None else threads
         for name, value in (("slots", slots), ("context", context), ("threads", threads),
                             ("prefill_chunk", prefill_chunk), ("seed", seed)):  # fmt: skip
@@ -120,7 +122,7 @@ class Engine:
             d = self.drafter
             self._session: Any = _native.Session(
                 self.checkpoint._native,
-                (slots, context, prefill_chunk, threads, numerics == "f32", kernels == "definition",
+                (slots, context, prefill_chunk, threads, numerics == "f32", kernels,
                  bool(poison), KINDS[d.kind], d.proposals, d.n_max, d.n_min),
             )  # fmt: skip
         except BaseException:

@@ -88,8 +88,10 @@ static void overlap(void)
 static void descriptors(void)
 {
     sk_cpu_fn fast[SK_OP_COUNT];
-    sk_cpu_fast_table(fast);
-    SK_EXPECT(strcmp(sk_cpu_isa(), "avx2") == 0 || strcmp(sk_cpu_isa(), "generic") == 0);
+    SK_EXPECT(!sk_cpu_table_find(fast, "slow") && fast[SK_OP_linear] == sk_cpu_ops[SK_OP_linear]);
+    SK_EXPECT(sk_cpu_table_find(fast, "definition") && fast[SK_OP_linear] == sk_cpu_ops[SK_OP_linear]);
+    SK_EXPECT(sk_cpu_table_find(fast, "generic") && sk_cpu_table_find(fast, sk_cpu_isa()));
+    SK_EXPECT(sk_cpu_table_find(fast, "fast"));
     for (int op = 0; op < SK_OP_COUNT; op++) {
         uint64_t room[SK_ARGS_MAX / 8];
         const sk_op_desc *d = &sk_ops[op];

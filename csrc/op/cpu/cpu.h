@@ -21,13 +21,16 @@ typedef void (*sk_cpu_fn)(const void *args, const sk_cpu *cpu);
 
 extern const sk_cpu_fn sk_cpu_ops[SK_OP_COUNT];
 
-/* Fills `table` with the fastest bit-identical version of each op for this processor. */
-void sk_cpu_fast_table(sk_cpu_fn table[SK_OP_COUNT]);
+/* Fills `table` with the versions of the ops that `name` asks for: "definition"; "fast", the fastest
+ * for this processor; or what a lesser processor would get, "generic", "avx2" or "avx512". All of
+ * them give the same bits. False, and a table of the definition, where there is no such table here.
+ */
+bool sk_cpu_table_find(sk_cpu_fn table[SK_OP_COUNT], const char *name);
 
-/* "avx2" or "generic": what sk_cpu_fast_table chose. */
+/* "avx512", "avx2" or "generic": what "fast" means here. */
 const char *sk_cpu_isa(void);
 
-/* Scratch that either table wants for this step; a function of shapes only (no bound addresses). */
+/* Scratch that any table wants for this step; a function of shapes only (no bound addresses). */
 uint64_t sk_cpu_work_bytes(enum sk_op op, const void *args, int32_t n_threads);
 
 #endif

@@ -8,13 +8,15 @@
 #if defined(__x86_64__)
 #define SK_HAVE_AVX2 1
 #define SK_AVX2      __attribute__((target("avx2,fma,f16c")))
+#define SK_AVX512    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
 #ifdef __SANITIZE_ADDRESS__
 // Checked builds keep the functions apart: forced into one another, with every load checked, they
 // take the compiler minutes.
-#define SK_INLINE static inline SK_AVX2
+#define SK_ALWAYS_INLINE
 #else
-#define SK_INLINE static inline __attribute__((always_inline)) SK_AVX2
+#define SK_ALWAYS_INLINE __attribute__((always_inline))
 #endif
+#define SK_INLINE static inline SK_ALWAYS_INLINE SK_AVX2
 /* Before a loop of few turns whose arrays are meant to be registers. gcc -O2 would not unroll it;
  * clang would, and does so too late for the arrays when asked. */
 #if defined(__clang__) || defined(__SANITIZE_ADDRESS__)
@@ -24,6 +26,7 @@
 #endif
 
 void sk_avx2_linear(const void *args, const sk_cpu *cpu);
+void sk_avx512_linear(const void *args, const sk_cpu *cpu);
 void sk_avx2_attend(const void *args, const sk_cpu *cpu);
 void sk_avx2_argmax(const void *args, const sk_cpu *cpu);
 #else
@@ -34,7 +37,8 @@ void sk_fast_rms_norm(const void *args, const sk_cpu *cpu);
 void sk_fast_silu_mul(const void *args, const sk_cpu *cpu);
 void sk_fast_gelu_mul(const void *args, const sk_cpu *cpu);
 
-/* Scratch of sk_avx2_linear; used by both tables so that plans do not depend on the processor. */
+/* Scratch of the vector versions of linear; used by all tables so that plans do not depend on the
+ * processor. */
 uint64_t sk_fast_linear_bytes(const sk_linear_args *a, int32_t n_threads);
 
 #endif

@@ -1,26 +1,15 @@
-/* linear for AVX2: the sums of linear.c in the same order, eight lanes at a time.
+/* linear for AVX2: the sums of linear.c in the same order, eight lanes at a time; and the driver,
+ * which wider registers share.
  *
  * Threads take blocks of outputs, never parts of K. The activations are widened once. With few rows
  * a group is decoded into registers and used at once for all of them; with many, a chunk of several
  * outputs is decoded into the first-level cache and multiplied there by pairs of rows. Either way a
  * (row, output) goes through the same operations, so its bits do not depend on the path. */
+#include "op/cpu/fast_linear.h"
+
 #include "op/cpu/fast_decode.h"
 
-#define OUTPUTS   6   // of a block
-#define CHUNK     512 // elements of K decoded at a time: a multiple of every block
-#define TILE_ROWS 64  // rows that share a decoded chunk
-#define FEW_ROWS  4   // up to here a group stays in registers
-
-#define CHUNK_GROUPS (CHUNK / 16)
-
-/* Private to a worker. */
-typedef struct scratch {
-    float code[OUTPUTS][CHUNK];
-    float scale[OUTPUTS][CHUNK_GROUPS];
-    float min[OUTPUTS][CHUNK_GROUPS];
-    float acc[OUTPUTS][TILE_ROWS][SK_LANES];
-    float acc_min[OUTPUTS][TILE_ROWS];
-} scratch;
+#include <assert.h>
 
 static uint64_t round_up(uint64_t x, uint64_t to) { return (x + to - 1) / to * to; }
 
@@ -31,20 +20,23 @@ uint64_t sk_fast_linear_bytes(const sk_linear_args *a, int32_t n_threads)
     uint64_t rows = round_up((uint64_t)a->x.dim[0], SK_LANES);
     uint64_t k = (uint64_t)a->x.dim[1];
     uint64_t floats = rows * (x_stride(a->x.dim[1]) + k / 32 + k / 16);
-    return round_up(4 * floats, 64) + (uint64_t)n_threads * round_up(sizeof(scratch), 64);
+    return round_up(4 * floats, 64) + 4 * SK_LINEAR_SCRATCH * (uint64_t)n_threads;
 }
 
 #if SK_HAVE_AVX2
 
-typedef struct job {
-    const sk_linear_args *a;
-    const float *x;    // [n_rows][x_stride]
-    const float *sx;   // [K / 32][sx_stride] sums of the groups' activations, for minima
-    const float *sx16; // [K / 16][sx_stride] for types with groups of 16
-    int64_t n_rows, k;
-    int64_t x_stride, sx_stride; // floats
-    scratch *scratch;            // one a worker
-} job;
+#define OUTPUTS  SK_OUTPUTS_AVX2
+#define FEW_ROWS 4 // up to here a group stays in registers
+
+/* Private to a worker. */
+typedef struct scratch {
+    float code[OUTPUTS][SK_CHUNK];
+    float scale[OUTPUTS][SK_CHUNK_GROUPS];
+    float min[OUTPUTS][SK_CHUNK_GROUPS];
+    float acc[OUTPUTS][SK_TILE_ROWS][SK_LANES];
+    float acc_min[OUTPUTS][SK_TILE_ROWS];
+} scratch;
+static_assert(sizeof(scratch) <= 4 * SK_LINEAR_SCRATCH, "scratch of a worker");
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
@@ -96,28 +88,12 @@ static void widen_rows(void *ctx, int64_t begin, int64_t end, int32_t worker)
     }
 }
 
-/* ---- the end of a row of a plain type that is no whole group ----------------------------------
- */
-
-/* Adds the last, short group to the lanes, as the definition does. `on_top` scales it. */
-static void add_tail(sk_dtype type, const uint8_t *w_row, const float *x, int64_t k, float on_top,
-                     float *acc)
-{
-    int64_t first = k - k % SK_GROUP_MAX;
-    float p[SK_LANES] = {0};
-    sk_group group;
-    sk_quant_group(type, w_row, (uint64_t)(first / SK_GROUP_MAX), (int32_t)(k - first), &group);
-    group.scale *= on_top;
-    for (int64_t j = 0; j < k - first; j++)
-        p[j % SK_LANES] = __builtin_fmaf(group.code[j], x[first + j], p[j % SK_LANES]);
-    for (int32_t l = 0; l < SK_LANES; l++) acc[l] = __builtin_fmaf(group.scale, p[l], acc[l]);
-}
-
 /* ---- few rows: groups in registers ------------------------------------------------------------
  */
 
 /* Output o of a segment for rows 0 .. n-1; n and type are constants. */
-SK_INLINE void dot_few(const job *j, sk_dtype type, int n, const uint8_t *w_row, float *out)
+SK_INLINE void dot_few(const sk_linear_job *j, sk_dtype type, int n, const uint8_t *w_row,
+                       float *out)
 {
     const int64_t vectors = sk_fast_group_vectors(type);
     const int64_t groups = sk_fast_block_groups(type);
@@ -162,14 +138,14 @@ SK_INLINE void dot_few(const job *j, sk_dtype type, int n, const uint8_t *w_row,
         if (j->k % elems != 0) {
             float lanes[SK_LANES];
             _mm256_storeu_ps(lanes, acc[r]);
-            add_tail(type, w_row, j->x + r * j->x_stride, j->k, 1, lanes);
+            sk_fast_add_tail(type, w_row, j->x + r * j->x_stride, j->k, 1, lanes);
             acc[r] = _mm256_loadu_ps(lanes);
         }
         out[r] = has_min ? sk_fast_tree8(acc[r]) + acc_min[r] : sk_fast_tree8(acc[r]);
     }
 }
 
-SK_INLINE void dot_few_rows(const job *j, sk_dtype type, const uint8_t *w_row, float *out)
+SK_INLINE void dot_few_rows(const sk_linear_job *j, sk_dtype type, const uint8_t *w_row, float *out)
 {
     switch (j->n_rows) {
     case 1:
@@ -187,7 +163,7 @@ SK_INLINE void dot_few_rows(const job *j, sk_dtype type, const uint8_t *w_row, f
     }
 }
 
-static void put(const job *j, int32_t seg, int64_t r, int64_t o, float sum)
+static void put(const sk_linear_job *j, int32_t seg, int64_t r, int64_t o, float sum)
 {
     const sk_view *bias = &j->a->bias[seg];
     float *y = (float *)(void *)sk_view_row(&j->a->y[seg], r);
@@ -196,55 +172,6 @@ static void put(const job *j, int32_t seg, int64_t r, int64_t o, float sum)
 
 /* ---- many rows: chunks in the cache -----------------------------------------------------------
  */
-
-SK_INLINE void decode_chunk(sk_dtype type, const uint8_t *w_row, int64_t first, int64_t n,
-                            float *code, float *scale, float *min)
-{
-    const int64_t vectors = sk_fast_group_vectors(type);
-    const int64_t groups = sk_fast_block_groups(type);
-    const int64_t block_elems = 8 * vectors * groups;
-    for (int64_t b = 0; b < n / block_elems; b++) {
-        const uint8_t *block = w_row + (first / block_elems + b) * sk_fast_block_bytes(type);
-        if (groups > 1)
-            sk_fast_scales(type, block, scale + b * groups, min + b * groups);
-        else
-            scale[b] = _mm256_cvtss_f32(sk_fast_scale(type, block, &min[b]));
-        SK_UNROLL
-        for (int64_t i = 0; i < groups; i++) {
-            __m256 c[4];
-            sk_fast_codes(type, block, i, c);
-            SK_UNROLL
-            for (int64_t v = 0; v < vectors; v++)
-                _mm256_store_ps(code + ((b * groups + i) * vectors + v) * 8, c[v]);
-        }
-    }
-}
-
-/* Types without a vector decoder: one group after the other. */
-static void decode_chunk_any(sk_dtype type, const uint8_t *w_row, int64_t first, int64_t n,
-                             float *code, float *scale, float *min)
-{
-    int64_t elems = sk_quant_group_elems(type);
-    for (int64_t g = 0; g < n / elems; g++) {
-        sk_group group;
-        sk_quant_group(type, w_row, (uint64_t)(first / elems + g), (int32_t)elems, &group);
-        memcpy(code + g * elems, group.code, (size_t)elems * sizeof *code);
-        scale[g] = group.scale;
-        min[g] = group.min;
-    }
-}
-
-/* Scales on top of those of the format, for the groups of a chunk from column `first` on. `min` is
- * NULL for types without minima. */
-static void scale_chunk(const float *on_top, int32_t scale_k, int64_t first, int64_t n,
-                        int64_t elems, float *scale, float *min)
-{
-    for (int64_t g = 0; g < n / elems; g++) {
-        const float s = on_top[(first + g * elems) / scale_k];
-        scale[g] *= s;
-        if (min) min[g] *= s;
-    }
-}
 
 /* n_out outputs times n_rows rows over the chunk; both, and the vectors of a group, are constants.
  */
@@ -315,55 +242,35 @@ SK_AVX2 static void multiply_16(scratch *s, int n_out, int64_t n_rows, int64_t n
     multiply_tile(s, n_out, n_rows, 2, n_groups, x, stride);
 }
 
-/* Eight rows at a time; a row is a lane, so each keeps its own order. */
-SK_AVX2 static void add_minima(const job *j, scratch *s, int n_out, int64_t first_row,
-                               int64_t n_rows, int64_t first, int64_t n, int64_t elems)
-{
-    const float *sums = (elems == 16 ? j->sx16 : j->sx) + first / elems * j->sx_stride;
-    int64_t n_groups = n / elems;
-    for (int o = 0; o < n_out; o++)
-        for (int64_t r = 0; r < n_rows; r += SK_LANES) {
-            const float *sx = sums + first_row + r;
-            __m256 acc = _mm256_load_ps(&s->acc_min[o][r]);
-            for (int64_t g = 0; g < n_groups; g++)
-                acc = _mm256_fmadd_ps(_mm256_broadcast_ss(&s->min[o][g]),
-                                      _mm256_loadu_ps(sx + g * j->sx_stride), acc);
-            _mm256_store_ps(&s->acc_min[o][r], acc);
-        }
-}
-
-/* Outputs o .. o+n_out-1 of a segment for rows first_row .. ; type is a constant or SK_DTYPE_NONE
- * for those without a vector decoder. */
-SK_INLINE void tile(const job *j, scratch *s, sk_dtype type, int32_t seg, int64_t o, int n_out,
-                    int64_t first_row, int64_t n_rows)
+/* Outputs o .. o+n_out-1 of a segment for rows first_row .. */
+SK_AVX2 static void tile(const sk_linear_job *j, scratch *s, int32_t seg, int64_t o, int n_out,
+                         int64_t first_row, int64_t n_rows)
 {
     const sk_view *w = &j->a->w[seg];
-    sk_dtype real = (sk_dtype)w->dtype;
-    int64_t elems = 8 * (type == SK_DTYPE_NONE ? 4 : sk_fast_group_vectors(type));
-    int64_t whole = j->k - j->k % elems;
+    const sk_dtype type = (sk_dtype)w->dtype;
+    const int64_t elems = sk_quant_group_elems(type);
+    const bool has_min = sk_quant_has_min(type);
+    const int64_t whole = j->k - j->k % elems;
     const float *x = j->x + first_row * j->x_stride;
     const int32_t scale_k = j->a->scale_k[seg];
-    bool has_min = sk_fast_has_min(type);
     memset(s->acc, 0, sizeof s->acc);
     memset(s->acc_min, 0, sizeof s->acc_min);
-    for (int64_t first = 0; first < whole; first += CHUNK) {
-        int64_t n = whole - first < CHUNK ? whole - first : CHUNK;
+    for (int64_t first = 0; first < whole; first += SK_CHUNK) {
+        int64_t n = whole - first < SK_CHUNK ? whole - first : SK_CHUNK;
         for (int i = 0; i < n_out; i++) {
-            const uint8_t *w_row = sk_view_row(w, o + i);
             const float *on_top = sk_scale_row(j->a, seg, o + i);
-            if (type == SK_DTYPE_NONE)
-                decode_chunk_any(real, w_row, first, n, s->code[i], s->scale[i], s->min[i]);
-            else
-                decode_chunk(type, w_row, first, n, s->code[i], s->scale[i], s->min[i]);
+            sk_fast_decode_chunk(type, sk_view_row(w, o + i), first, n, 8, s->code[i], s->scale[i],
+                                 s->min[i]);
             if (on_top)
-                scale_chunk(on_top, scale_k, first, n, elems, s->scale[i],
-                            has_min ? s->min[i] : NULL);
+                sk_fast_scale_chunk(on_top, scale_k, first, n, elems, s->scale[i],
+                                    has_min ? s->min[i] : NULL);
+            if (has_min)
+                sk_fast_add_minima(j, s->min[i], s->acc_min[i], first_row, n_rows, first, n, elems);
         }
         if (elems == 16)
             multiply_16(s, n_out, n_rows, n / elems, x + first, j->x_stride);
         else
             multiply_32(s, n_out, n_rows, n / elems, x + first, j->x_stride);
-        if (has_min) add_minima(j, s, n_out, first_row, n_rows, first, n, elems);
     }
     for (int i = 0; i < n_out; i++)
         for (int64_t r = 0; r < n_rows; r++) {
@@ -371,8 +278,8 @@ SK_INLINE void tile(const job *j, scratch *s, sk_dtype type, int32_t seg, int64_
             float *acc = s->acc[i][r];
             float sum;
             if (whole < j->k)
-                add_tail(real, sk_view_row(w, o + i), x + r * j->x_stride, j->k,
-                         on_top ? on_top[whole / scale_k] : 1, acc);
+                sk_fast_add_tail(type, sk_view_row(w, o + i), x + r * j->x_stride, j->k,
+                                 on_top ? on_top[whole / scale_k] : 1, acc);
             sum = sk_tree8(acc);
             put(j, seg, first_row + r, o + i, has_min ? sum + s->acc_min[i][r] : sum);
         }
@@ -381,81 +288,97 @@ SK_INLINE void tile(const job *j, scratch *s, sk_dtype type, int32_t seg, int64_
 /* ---- blocks of outputs ------------------------------------------------------------------------
  */
 
-SK_INLINE void block_of(const job *j, scratch *s, sk_dtype type, int32_t seg, int64_t o, int n_out)
-{
-    // Scales on top are applied in the cache: registers are for the formats that have none.
-    if (type != SK_DTYPE_NONE && j->n_rows <= FEW_ROWS && !sk_view_present(&j->a->scale[seg])) {
-        for (int i = 0; i < n_out; i++) {
-            float sum[FEW_ROWS];
-            dot_few_rows(j, type, sk_view_row(&j->a->w[seg], o + i), sum);
-            for (int64_t r = 0; r < j->n_rows; r++) put(j, seg, r, o + i, sum[r]);
-        }
-        return;
-    }
-    for (int64_t r = 0; r < j->n_rows; r += TILE_ROWS)
-        tile(j, s, type, seg, o, n_out, r, j->n_rows - r < TILE_ROWS ? j->n_rows - r : TILE_ROWS);
-}
-
 #define X(name)                                                                                    \
-    SK_AVX2 static void block_##name(const job *j, scratch *s, int32_t seg, int64_t o, int n_out)  \
+    SK_AVX2 static void few_##name(const sk_linear_job *j, const uint8_t *w_row, float *out)       \
     {                                                                                              \
-        block_of(j, s, SK_##name, seg, o, n_out);                                                  \
+        dot_few_rows(j, SK_##name, w_row, out);                                                    \
     }
 SK_FAST_TYPES(X)
 #undef X
 
-SK_AVX2 static void block_any(const job *j, scratch *s, int32_t seg, int64_t o, int n_out)
+static void few(const sk_linear_job *j, sk_dtype type, const uint8_t *w_row, float *out)
 {
-    block_of(j, s, SK_DTYPE_NONE, seg, o, n_out);
-}
-
-static void block(const job *j, scratch *s, int32_t seg, int64_t o, int n_out)
-{
-    switch (j->a->w[seg].dtype) {
+    switch (type) {
 #define X(name)                                                                                    \
     case SK_##name:                                                                                \
-        block_##name(j, s, seg, o, n_out);                                                         \
+        few_##name(j, w_row, out);                                                                 \
         break;
         SK_FAST_TYPES(X)
 #undef X
     default:
-        block_any(j, s, seg, o, n_out);
-        break;
+        break; // not called for others
     }
 }
 
-static int64_t blocks_of(const sk_view *w) { return (w->dim[0] + OUTPUTS - 1) / OUTPUTS; }
+void sk_avx2_linear_block(const sk_linear_job *j, float *scratch_of, int32_t seg, int64_t o,
+                          int n_out)
+{
+    const sk_dtype type = (sk_dtype)j->a->w[seg].dtype;
+    scratch *s = (scratch *)(void *)scratch_of;
+    // Scales on top are applied in the cache: registers are for the formats that have none.
+    if (sk_fast_has(type) && j->n_rows <= FEW_ROWS && !sk_view_present(&j->a->scale[seg])) {
+        for (int i = 0; i < n_out; i++) {
+            float sum[FEW_ROWS];
+            few(j, type, sk_view_row(&j->a->w[seg], o + i), sum);
+            for (int64_t r = 0; r < j->n_rows; r++) put(j, seg, r, o + i, sum[r]);
+        }
+        return;
+    }
+    for (; n_out > 0; o += OUTPUTS, n_out -= OUTPUTS)
+        for (int64_t r = 0; r < j->n_rows; r += SK_TILE_ROWS) {
+            int64_t left = j->n_rows - r;
+            tile(j, s, seg, o, n_out < OUTPUTS ? n_out : OUTPUTS, r,
+                 left < SK_TILE_ROWS ? left : SK_TILE_ROWS);
+        }
+}
+
+/* ---- the driver -------------------------------------------------------------------------------
+ */
+
+static int64_t blocks_of(const sk_linear_job *j, const sk_view *w)
+{
+    return (w->dim[0] + j->outputs - 1) / j->outputs;
+}
 
 static void run_blocks(void *ctx, int64_t begin, int64_t end, int32_t worker)
 {
-    const job *j = ctx;
+    const sk_linear_job *j = ctx;
+    float *scratch_of = j->scratch + (int64_t)SK_LINEAR_SCRATCH * worker;
     int64_t seg_begin = 0; // first block of the segment
     for (int32_t seg = 0; seg < SK_LINEAR_SEGS && sk_view_present(&j->a->w[seg]); seg++) {
         int64_t n_out = j->a->w[seg].dim[0];
-        int64_t seg_end = seg_begin + blocks_of(&j->a->w[seg]);
+        int64_t seg_end = seg_begin + blocks_of(j, &j->a->w[seg]);
         for (; begin < end && begin < seg_end; begin++) {
-            int64_t o = (begin - seg_begin) * OUTPUTS;
-            block(j, &j->scratch[worker], seg, o, (int)(n_out - o < OUTPUTS ? n_out - o : OUTPUTS));
+            int64_t o = (begin - seg_begin) * j->outputs;
+            j->block(j, scratch_of, seg, o, (int)(n_out - o < j->outputs ? n_out - o : j->outputs));
         }
         seg_begin = seg_end;
     }
 }
 
-void sk_avx2_linear(const void *args, const sk_cpu *cpu)
+void sk_fast_linear_run(const void *args, const sk_cpu *cpu, sk_linear_block block, int64_t outputs)
 {
     const sk_linear_args *a = args;
     int64_t k = a->x.dim[1];
     int64_t n_rows = sk_live_rows(&a->count, a->x.dim[0]);
-    int64_t rows_up = (int64_t)round_up((uint64_t)a->x.dim[0], SK_LANES);
+    int64_t rows_up = (int64_t)round_up((uint64_t)n_rows, SK_LANES);
     int64_t stride = (int64_t)x_stride(k);
     int64_t n_blocks = 0;
-    int64_t grain;
     float *x = (float *)(void *)cpu->work;
     float *sx = x + rows_up * stride;
     float *sx16 = sx + rows_up * (k / 32);
     uint64_t floats = (uint64_t)rows_up * (uint64_t)(stride + k / 32 + k / 16);
-    widen_job widen = {.x = &a->x, .out = x, .x_stride = stride};
-    job j = {.a = a, .x = x, .sx = sx, .sx16 = sx16, .n_rows = n_rows, .k = k, .x_stride = stride};
+    widen_job widen = {.x = &a->x, .out = x, .x_stride = stride, .sx_stride = rows_up};
+    sk_linear_job j = {.a = a,
+                       .x = x,
+                       .sx = sx,
+                       .sx16 = sx16,
+                       .n_rows = n_rows,
+                       .k = k,
+                       .x_stride = stride,
+                       .sx_stride = rows_up,
+                       .block = block,
+                       .outputs = outputs};
     if (n_rows == 0) return;
     for (int32_t s = 0; s < SK_LINEAR_SEGS && sk_view_present(&a->w[s]); s++) {
         sk_dtype type = (sk_dtype)a->w[s].dtype;
@@ -467,14 +390,16 @@ void sk_avx2_linear(const void *args, const sk_cpu *cpu)
             widen.sx16 = sx16;
         else if (sk_quant_has_min(type))
             widen.sx = sx;
-        n_blocks += blocks_of(&a->w[s]);
+        n_blocks += blocks_of(&j, &a->w[s]);
     }
-    j.sx_stride = n_rows <= FEW_ROWS ? n_rows : rows_up;
-    j.scratch = (scratch *)(void *)(cpu->work + round_up(4 * floats, 64));
-    widen.sx_stride = j.sx_stride;
+    j.scratch = (float *)(void *)(cpu->work + round_up(4 * floats, 64));
     sk_pool_run(cpu->pool, n_rows, 65536 / k + 1, widen_rows, &widen);
     // Some tens of microseconds of work: less is not worth waking a thread for.
-    grain = 1 + 131072 / (k * OUTPUTS * n_rows);
-    sk_pool_run(cpu->pool, n_blocks, grain, run_blocks, &j);
+    sk_pool_run(cpu->pool, n_blocks, 1 + 131072 / (k * outputs * n_rows), run_blocks, &j);
+}
+
+void sk_avx2_linear(const void *args, const sk_cpu *cpu)
+{
+    sk_fast_linear_run(args, cpu, sk_avx2_linear_block, OUTPUTS);
 }
 #endif
