@@ -79,9 +79,8 @@ static sk_code open_in(sk_session *s, const sk_options *options, sk_status *st)
     SK_TRY(sk_pool_make(&s->pool, options->threads, st));
     SK_TRY(sk_bound_make(&s->round, &s->prog.round, s->addr, s->transients.p, st));
     SK_TRY(sk_bound_make(&s->prefill, &s->prog.prefill.plan, s->addr, s->transients.p, st));
-    s->exec = (sk_exec){.table = s->table,
-                        .cpu = {s->pool, s->work.p, s->work.bytes},
-                        .poison = options->poison};
+    s->exec = (sk_exec){
+        .table = s->table, .cpu = {s->pool, s->work.p, s->work.bytes}, .poison = options->poison};
     if (s->prog.rb.planted >= 0) // nothing is planted yet
         memset(s->addr[s->prog.rb.planted], 0xff, s->prog.space.bufs[s->prog.rb.planted].bytes);
     return SK_OK;

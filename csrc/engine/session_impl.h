@@ -28,7 +28,7 @@ struct sk_session {
     sk_exec exec;
     sk_pool *pool;
     sk_cpu_fn table[SK_OP_COUNT];
-    int64_t round_at;            // number of the next round
+    int64_t round_at; // number of the next round
     sk_slot_host host[SK_SLOTS_MAX];
 
     bool scoring;
