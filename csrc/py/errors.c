@@ -6,12 +6,16 @@
 
 #include <string.h>
 
-static PyObject *new_error(PyObject *module, const char *name, const char *doc, PyObject *bases)
+/* Steals attrs: values that every instance has until sk_raise sets its own. */
+static PyObject *new_error(PyObject *module, const char *name, const char *doc, PyObject *bases,
+                           PyObject *attrs)
 {
     char full[64];
     PyObject *type;
+    if (!attrs) return NULL;
     PyOS_snprintf(full, sizeof full, "stoker.%s", name);
-    type = PyErr_NewExceptionWithDoc(full, doc, bases, NULL);
+    type = PyErr_NewExceptionWithDoc(full, doc, bases, attrs);
+    Py_DECREF(attrs);
     if (!type) return NULL;
     if (PyModule_AddObjectRef(module, name, type) < 0) {
         Py_DECREF(type);
@@ -37,7 +41,9 @@ int sk_errors_add(PyObject *module, sk_module_state *ms)
                   "Attributes: code (name), native (errno or CUDA error number), where (byte "
                   "offset in the file),\nstep (plan step or None), check (name of the broken "
                   "rule or None).",
-                  PyExc_Exception);
+                  PyExc_Exception,
+                  Py_BuildValue("{sssisisOsO}", "code", "", "native", 0, "where", 0, "step",
+                                Py_None, "check", Py_None));
     if (!ms->error) return -1;
     for (int code = SK_OK + 1; code < SK_CODE_COUNT; code++) {
         PyObject *extra = PyDict_GetItemString(builtins, classes[code].base); // borrowed
@@ -48,7 +54,8 @@ int sk_errors_add(PyObject *module, sk_module_state *ms)
         }
         bases = PyTuple_Pack(2, ms->error, extra);
         if (!bases) return -1;
-        ms->errors[code] = new_error(module, classes[code].name, classes[code].when, bases);
+        ms->errors[code] = new_error(module, classes[code].name, classes[code].when, bases,
+                                     Py_BuildValue("{ss}", "code", sk_code_name((sk_code)code)));
         Py_DECREF(bases);
         if (!ms->errors[code]) return -1;
     }

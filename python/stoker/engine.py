@@ -482,7 +482,7 @@ class _Closed:
     """Stands in for the session of a closed engine."""
 
     def __getattr__(self, name: str) -> Any:
-        raise StateError("engine is closed")
+        raise StateError("engine: expected open, found it closed")
 
 
 def _pick_device(device: str) -> str:
