@@ -14,7 +14,7 @@ from safetensors import safe_open
 from stoker.cli import main
 from stoker.dequantize import dequantize, to_bf16
 from test_hf_scaled import BASE, KINDS, model
-from tolerances import from_bf16
+from tolerances import DECODED, F32_SAME, from_bf16
 from tolerances import to_bf16 as reference_bf16
 
 
@@ -58,7 +58,7 @@ def test_scaled(tmp_path: Path, kind: str) -> None:
     assert set(got) - scales == set(values)
     for name, want in values.items():
         assert got[name].shape == want.shape
-        np.testing.assert_allclose(got[name], want, rtol=3e-7, atol=0)
+        np.testing.assert_allclose(got[name], want, rtol=DECODED, atol=0)
 
 
 def test_bf16_rounding() -> None:
@@ -94,4 +94,4 @@ def test_the_written_model_runs(tmp_path: Path) -> None:
     folder = tiny_hf.write(tmp_path / "m", tensors, tiny_hf.config(BASE))
     plain = tiny_hf.write(tmp_path / "p", {}, tiny_hf.config(BASE))
     dequantize(folder, plain / "model.safetensors")
-    assert relative(logits(plain), logits(folder)) < 1e-5
+    assert relative(logits(plain), logits(folder)) < F32_SAME

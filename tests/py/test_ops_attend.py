@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dense
-from op_tools import TABLES, act, act_out, bf16, ints, row_table, run
+from op_tools import FAST, TABLES, act, act_out, bf16, ints, row_table, run
 from tolerances import close_bf16, close_elements, to_bf16
 
 ACTS = ("BF16", "F32")
@@ -73,9 +73,9 @@ def test_fast_is_the_definition(kind):
                                    c=int(rng.integers(1, 90)))  # fmt: skip
         how = {"window": int(rng.integers(0, 60)), "split": int(rng.integers(1, 50))}
         want = attend(q, k, v, slots, pos, kind, **how)
-        for threads in (1, 2, 3, 4):
-            got = attend(q, k, v, slots, pos, kind, "fast", threads, **how)
-            assert got.tobytes() == want.tobytes(), (q.shape, k.shape, how, threads)
+        for table, threads in ((t, n) for t in FAST for n in (1, 2, 3, 4)):
+            got = attend(q, k, v, slots, pos, kind, table, threads, **how)
+            assert got.tobytes() == want.tobytes(), (q.shape, k.shape, how, table, threads)
 
 
 @pytest.mark.parametrize("table", TABLES)
