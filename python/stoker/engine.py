@@ -113,9 +113,7 @@ class Engine:
         self._owns = not isinstance(model, Checkpoint)
         self.checkpoint = open_checkpoint(model) if not isinstance(model, Checkpoint) else model
         try:
-            trained = self.checkpoint.metadata.get(f"{self.checkpoint.architecture}.context_length")
-            if isinstance(trained, int) and 0 < trained < context:
-                context = trained
+            context = min(context, _trained_context(self.checkpoint) or context)
             self._progress("tokenizer", 0, 1)
             self.tokenizer = tokenizer if tokenizer is not None else self._own_tokenizer()
             self._progress("plan", 0, 1)
@@ -476,6 +474,15 @@ class Engine:
             f"<Engine {name} ({self.config['architecture']}), drafter {o['drafter']}, {o['device']}, "
             f"{o['numerics']}, {o['slots']} x {o['context']} positions>"
         )
+
+
+def _trained_context(checkpoint: Checkpoint) -> int | None:
+    """Positions that the model was made for, as far as the checkpoint says so."""
+    if checkpoint.format == "safetensors":
+        n = (checkpoint.config or {}).get("max_position_embeddings")
+    else:
+        n = checkpoint.metadata.get(f"{checkpoint.architecture}.context_length")
+    return n if isinstance(n, int) and n > 0 else None
 
 
 class _Closed:

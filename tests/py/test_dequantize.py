@@ -87,6 +87,29 @@ def test_refused(tmp_path: Path) -> None:
     assert read(tmp_path / "b.safetensors")["n"].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "quantization, found",
+    [
+        ({"weight_block_size": [0, 128]}, "an array of 2"),
+        ({"weight_block_size": "128"}, "'128'"),
+        ({"config_groups": {"group_0": {"weights": {"block_structure": [128]}}}}, "an array of 1"),
+    ],
+)
+def test_block_sizes_that_are_none(tmp_path: Path, quantization: dict, found: str) -> None:
+    tensors, _ = model("block")
+    settings = tiny_hf.config(BASE, quantization_config=quantization)
+    folder = tiny_hf.write(tmp_path / "m", tensors, settings)
+    with pytest.raises(stoker.FormatError, match=f"expected two numbers above 0, found {found}"):
+        dequantize(folder, tmp_path / "out.safetensors")
+
+
+@pytest.mark.parametrize("quantization", [None, [1], "fp8", {"config_groups": [3]}])
+def test_configurations_that_say_nothing_about_blocks(tmp_path: Path, quantization: object) -> None:
+    tensors, _ = model("block")
+    settings = tiny_hf.config(BASE, quantization_config=quantization)
+    assert dequantize(tiny_hf.write(tmp_path, tensors, settings), tmp_path / "out.safetensors")
+
+
 def test_the_written_model_runs(tmp_path: Path) -> None:
     from test_hf_folder import logits, relative
 
