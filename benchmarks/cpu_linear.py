@@ -2,9 +2,10 @@
 
     PYTHONPATH=python python benchmarks/cpu_linear.py [--types Q4_0,IQ2_S] [--rows 1,4,32]
 
-Prints JSON Lines: the medians (and the best time, for a busy machine), in 10^9 weights a second and GB/s of weight bytes. A part, measured
-to explain the whole: neither a round nor tokens per second. The op makes its scratch and threads
-anew in each call, so matrices should take milliseconds."""
+Prints JSON Lines: the medians (and the best time, for a busy machine), in 10^9 weights a second
+and GB/s of weight bytes. A part, measured to explain the whole: neither a round nor tokens per
+second. The op makes its scratch and threads anew in each call, so matrices should take
+milliseconds."""
 
 from __future__ import annotations
 
