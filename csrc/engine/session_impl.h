@@ -2,6 +2,7 @@
 #ifndef SK_SESSION_IMPL_H
 #define SK_SESSION_IMPL_H
 
+#include "base/mem.h"
 #include "engine/session.h"
 
 typedef enum sk_phase { SK_PHASE_IDLE, SK_PHASE_PREFILL, SK_PHASE_RUN } sk_phase;
@@ -13,11 +14,6 @@ typedef struct sk_slot_host {
     int32_t next; // prefill: first position whose rows are not written yet
 } sk_slot_host;
 
-typedef struct sk_block {
-    void *p;
-    uint64_t bytes;
-} sk_block;
-
 struct sk_session {
     const sk_ckpt *ck;
     sk_program prog;
@@ -28,7 +24,7 @@ struct sk_session {
     sk_exec exec;
     sk_pool *pool;
     sk_cpu_fn table[SK_OP_COUNT];
-    int64_t round_at;            // number of the next round
+    int64_t round_at; // number of the next round
     sk_slot_host host[SK_SLOTS_MAX];
 
     bool scoring;

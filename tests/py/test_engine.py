@@ -413,7 +413,9 @@ def test_option_errors(tiny_path: Path) -> None:
         "prefill_chunk: expected 1 .. 8192, found 0": {"prefill_chunk": 0},
         "numerics: expected bf16 or f32, found 'f16'": {"numerics": "f16"},
         "mode: expected graph or eager, found 'fast'": {"mode": "fast"},
-        "kernels: expected fast or definition or generic or avx2 or avx512, found 'x'": {"kernels": "x"},
+        "kernels: expected fast or definition or generic or avx2 or avx512, found 'x'": {
+            "kernels": "x"
+        },
         "seed: expected an integer, found 'a'": {"seed": "a"},
         "slots: expected a 32-bit integer": {"slots": 2**40},
         "drafter: expected none, ngram:K or planted:K, found 'tree:4'": {"drafter": "tree:4"},
