@@ -5,6 +5,7 @@ CC     ?= cc
 CLANG  ?= clang
 JOBS   ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+PYTEST_JOBS  ?= -n $(JOBS) --dist worksteal
 PROMPT ?= What is the capital of France?
 
 ifneq ($(V),1)
@@ -56,7 +57,7 @@ build: .venv-test/ready
 	$(Q)$(TEST)/python setup.py $(SETUP) build_ext --inplace
 
 test-py: build
-	$(Q)$(TEST)/python -m pytest -q $(PYTEST_ARGS)
+	$(Q)$(TEST)/python -m pytest -q $(PYTEST_JOBS) $(PYTEST_ARGS)
 
 # C tests: the host code without the binding and without CUDA, with fault points, as two programs.
 C_SOURCES := $(filter-out csrc/py/%,$(SOURCES)) $(call list,tests/c/sources.txt) tests/c/main.c
@@ -93,6 +94,7 @@ asan-c:
 
 # The same Python tests against a sanitized build of the extension. The interpreter itself leaks, so
 # leaks are looked for in the C tests only; two lines make sure that the sanitizer is really there.
+# Full-size models are left out: they take the same paths as the tiny ones, for minutes.
 ASAN_LIBS := $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libubsan.so)
 ASAN_PY   := LD_PRELOAD="$(ASAN_LIBS)" PYTHONMALLOC=malloc PYTHONPATH=$(CURDIR)/build/asan \
              ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
@@ -103,19 +105,24 @@ asan-py: .venv-test/ready
 	@readelf -d build/asan/stoker/_native.abi3.so | grep -q 'NEEDED.*libasan'
 	@$(ASAN_PY) $(TEST)/python -c "from stoker import _native as n; i = n.build_info(); \
 	    assert i['sanitizers'] == ('address', 'undefined') and i['faults'], (n, i)"
-	$(Q)$(ASAN_PY) $(TEST)/python -m pytest -q -p no:cacheprovider $(PYTEST_ARGS)
+	$(Q)$(ASAN_PY) $(TEST)/python -m pytest -q -p no:cacheprovider -m 'not model' \
+	    $(PYTEST_JOBS) $(PYTEST_ARGS)
 
-## fuzz          the GGUF loader under libFuzzer for FUZZ_SECONDS (needs clang)
+## fuzz          the loaders under libFuzzer, FUZZ_SECONDS each (needs clang); FUZZ=json selects
+FUZZ         ?= gguf safetensors json
 FUZZ_SOURCES := $(filter csrc/base/% csrc/ckpt/%,$(SOURCES))
-fuzz:
-	$(Q)mkdir -p build/fuzz fuzz-corpus
+fuzz: $(FUZZ:%=fuzz-%)
+fuzz-%: csrc/fuzz/fuzz_%.c
+	$(Q)mkdir -p build/fuzz fuzz-corpus/$*
+	$(Q)$(PYTHON) tools/make_gguf_seeds.py build/fuzz/seeds/gguf >build/fuzz/$*.log
+	$(Q)$(PYTHON) tools/make_safetensors_seeds.py build/fuzz/seeds >>build/fuzz/$*.log
 	$(Q)$(CLANG) -std=c11 -O1 -g -D_POSIX_C_SOURCE=200809L -Icsrc -I. -ffp-contract=off -pthread \
 	    -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	    $(FUZZ_SOURCES) csrc/fuzz/fuzz_gguf.c -lm -o build/fuzz/fuzz_gguf
-	$(Q)build/fuzz/fuzz_gguf -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
-	    -verbosity=1 -artifact_prefix=build/fuzz/ fuzz-corpus $(wildcard csrc/fuzz/seeds) \
-	    >build/fuzz/log 2>&1 || { tail -n 60 build/fuzz/log; exit 1; }
-	@grep '^Done ' build/fuzz/log
+	    $(FUZZ_SOURCES) $< -lm -o build/fuzz/fuzz_$*
+	$(Q)build/fuzz/fuzz_$* -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
+	    -verbosity=1 -artifact_prefix=build/fuzz/ fuzz-corpus/$* build/fuzz/seeds/$* \
+	    >>build/fuzz/$*.log 2>&1 || { tail -n 60 build/fuzz/$*.log; exit 1; }
+	@printf '%s: ' $*; grep '^Done ' build/fuzz/$*.log
 
 ## kernels       all kernels for STOKER_CUDA_ARCHS, warnings and new register spills are errors
 kernels: .venv-test/ready

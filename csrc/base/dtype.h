@@ -83,13 +83,13 @@ const char *sk_dtype_name(int64_t id);
  */
 bool sk_dtype_row_bytes(int64_t id, uint64_t n, uint64_t *out);
 
-/* Can sk_quant_* decode it? Not so Q8_1, about whose block size programs disagree, U8, and the types
- * of safetensors that no checkpoint here is known to need (FNUZ, F4, F6, C64). */
+/* Can sk_quant_* decode it? Not so Q8_1, about whose block size programs disagree, U8, and the
+ * types of safetensors that no checkpoint here is known to need (FNUZ, F4, F6, C64). */
 bool sk_dtype_decodable(int64_t id);
 
 /* May a matrix or a vector of a model have it? Q8_K, a format of activations whose scale times code
- * is not exact, may not, nor may unsigned integers and bools, which are codes, or F8_E8M0, a type of
- * scales. */
+ * is not exact, may not, nor may unsigned integers and bools, which are codes, or F8_E8M0, a type
+ * of scales. */
 bool sk_dtype_is_weight(int64_t id);
 
 #endif

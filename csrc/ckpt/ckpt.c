@@ -1,4 +1,6 @@
 /* See ckpt.h: finds the files of a checkpoint, has each parsed, and joins what they hold. */
+#include "ckpt/ckpt.h"
+
 #include "ckpt/ckpt_impl.h"
 
 #include "base/mem.h"

@@ -1,4 +1,5 @@
-/* See config.h. Key names and defaults: the GGUF conventions of llama.cpp's converters. */
+/* See config.h. Key names and defaults: the GGUF conventions of llama.cpp's converters, and those
+ * of Hugging Face's configuration classes. */
 #include "model/config.h"
 
 #include <math.h>
@@ -8,12 +9,16 @@
 typedef struct keys {
     const sk_ckpt *ck;
     const char *arch;
+    const sk_hf_arch *hf;
     sk_status *st;
     char name[128];
 } keys;
 
+/* A GGUF name without a counterpart stays as it is, which no config.json has. */
 static const char *key(keys *k, const char *rest)
 {
+    const char *hf = k->hf ? sk_hf_key(rest) : NULL;
+    if (hf) return hf;
     (void)snprintf(k->name, sizeof k->name, "%s.%s", k->arch, rest);
     return k->name;
 }
@@ -66,6 +71,12 @@ static bool same(sk_str s, const char *text)
     return s.n == strlen(text) && memcmp(s.p, text, s.n) == 0;
 }
 
+static sk_code refuse_scaling(keys *k, const char *name, sk_str type, const char *known)
+{
+    return SK_FAIL(k->st, SK_UNSUPPORTED, "%s: %s: expected %s, found %.*s", sk_ckpt_path(k->ck),
+                   name, known, (int)sk_min_size(type.n, 40), type.p);
+}
+
 static sk_code read_rope_scaling(keys *k, float *scale)
 {
     sk_str type = {NULL, 0};
@@ -75,17 +86,145 @@ static sk_code read_rope_scaling(keys *k, float *scale)
     SK_TRY(sk_meta_find_str(k->ck, key(k, "rope.scaling.type"), &type, &found, k->st));
     if (found && same(type, "none")) return SK_OK;
     if (found && !same(type, "linear"))
-        return SK_FAIL(k->st, SK_UNSUPPORTED, "%s: %s: expected none or linear, found %.*s",
-                       sk_ckpt_path(k->ck), key(k, "rope.scaling.type"),
-                       (int)sk_min_size(type.n, 40), type.p);
+        return refuse_scaling(k, key(k, "rope.scaling.type"), type, "none or linear");
     SK_TRY(read_positive(k, "rope.scaling.factor", 1, &factor));
     *scale = 1 / factor;
     return SK_OK;
 }
 
-sk_code sk_config_arch(const sk_ckpt *ck, char out[32], sk_status *st)
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+/* `member` of rope_parameters (newer files) or rope_scaling; absent when neither has it. */
+static const char *rope_key(keys *k, const char *member)
+{
+    (void)snprintf(k->name, sizeof k->name, "rope_parameters.%s", member);
+    if (sk_ckpt_find_meta(k->ck, k->name)) return k->name;
+    (void)snprintf(k->name, sizeof k->name, "rope_scaling.%s", member);
+    return k->name;
+}
+
+static sk_code need_rope(keys *k, const char *member, float *out)
+{
+    double x = 0;
+    SK_TRY(sk_meta_need_f64(k->ck, rope_key(k, member), &x, k->st));
+    if (!(x > 0) || !isfinite((float)x) || (float)x <= 0)
+        return SK_FAIL_CHECK(k->st, SK_FORMAT, "BAD_HPARAM", 0,
+                             "%s: %s: expected a finite number above 0, found %.9g",
+                             sk_ckpt_path(k->ck), rope_key(k, member), x);
+    *out = (float)x;
+    return SK_OK;
+}
+
+static sk_code read_hf_rope(keys *k, sk_config *c)
+{
+    sk_str type = {NULL, 0};
+    bool found = false;
+    float factor = 1;
+    uint64_t ctx = 0;
+    double whole = 1;
+    if (sk_ckpt_find_meta(k->ck, rope_key(k, "rope_theta")))
+        SK_TRY(need_rope(k, "rope_theta", &c->rope_base));
+    SK_TRY(sk_meta_find_f64(k->ck, "partial_rotary_factor", &whole, &found, k->st));
+    if (whole != 1)
+        return SK_FAIL(k->st, SK_UNSUPPORTED, "%s: partial_rotary_factor: expected 1, found %.9g",
+                       sk_ckpt_path(k->ck), whole);
+    c->rope_scale = 1;
+    SK_TRY(sk_meta_find_str(k->ck, rope_key(k, "rope_type"), &type, &found, k->st));
+    if (!found) SK_TRY(sk_meta_find_str(k->ck, rope_key(k, "type"), &type, &found, k->st));
+    if (!found || same(type, "default") || same(type, "none")) return SK_OK;
+    if (same(type, "linear")) {
+        SK_TRY(need_rope(k, "factor", &factor));
+        c->rope_scale = 1 / factor;
+        return SK_OK;
+    }
+    if (!same(type, "llama3"))
+        return refuse_scaling(k, "rope_scaling.rope_type", type, "default, linear or llama3");
+    SK_TRY(need_rope(k, "factor", &c->llama3_factor));
+    SK_TRY(need_rope(k, "low_freq_factor", &c->llama3_low));
+    SK_TRY(need_rope(k, "high_freq_factor", &c->llama3_high));
+    SK_TRY(sk_meta_need_u64(k->ck, rope_key(k, "original_max_position_embeddings"), SK_MAX_CTX,
+                            &ctx, k->st));
+    if (ctx < 1 || c->llama3_high <= c->llama3_low)
+        return SK_FAIL_CHECK(k->st, SK_FORMAT, "BAD_HPARAM", 0,
+                             "%s: rope_scaling: expected a context above 0 and high_freq_factor "
+                             "above low_freq_factor, found %llu, %.9g and %.9g",
+                             sk_ckpt_path(k->ck), (unsigned long long)ctx, (double)c->llama3_high,
+                             (double)c->llama3_low);
+    c->llama3_ctx = (int32_t)ctx;
+    return SK_OK;
+}
+
+static sk_code refuse_flag(keys *k, const char *name)
+{
+    bool on = false;
+    bool found;
+    SK_TRY(sk_meta_find_bool(k->ck, name, &on, &found, k->st));
+    if (!on) return SK_OK;
+    return SK_FAIL(k->st, SK_UNSUPPORTED, "%s: %s: expected false, found true", sk_ckpt_path(k->ck),
+                   name);
+}
+
+static sk_code refuse_cap(keys *k, const char *name)
+{
+    double cap = 0;
+    bool found;
+    SK_TRY(sk_meta_find_f64(k->ck, name, &cap, &found, k->st));
+    if (cap == 0) return SK_OK;
+    return SK_FAIL(k->st, SK_UNSUPPORTED, "%s: %s: expected 0, found %.9g", sk_ckpt_path(k->ck),
+                   name, cap);
+}
+
+/* What GGUF files of the same architecture need not say. */
+static sk_code read_hf(keys *k, sk_config *c)
+{
+    static const char *const act_keys[] = {"hidden_act", "hidden_activation"};
+    double scalar = 0;
+    bool found;
+    c->tied = c->hf->tied;
+    SK_TRY(sk_meta_find_bool(k->ck, "tie_word_embeddings", &c->tied, &found, k->st));
+    SK_TRY(sk_meta_find_bool(k->ck, "attention_bias", &c->attn_bias, &found, k->st));
+    for (size_t i = 0; i < SK_COUNT(act_keys); i++) {
+        sk_str act;
+        SK_TRY(sk_meta_find_str(k->ck, act_keys[i], &act, &found, k->st));
+        if (found && !same(act, c->hf->act))
+            return SK_FAIL(k->st, SK_UNSUPPORTED, "%s: %s: expected %s, found %.*s",
+                           sk_ckpt_path(k->ck), act_keys[i], c->hf->act,
+                           (int)sk_min_size(act.n, 40), act.p);
+    }
+    SK_TRY(refuse_flag(k, "use_sliding_window"));
+    SK_TRY(refuse_cap(k, "attn_logit_softcapping"));
+    SK_TRY(refuse_cap(k, "num_local_experts"));
+    SK_TRY(sk_meta_find_f64(k->ck, "query_pre_attn_scalar", &scalar, &found, k->st));
+    if (found && !(scalar > 0))
+        return SK_FAIL_CHECK(k->st, SK_FORMAT, "BAD_HPARAM", 0,
+                             "%s: query_pre_attn_scalar: expected a number above 0, found %.9g",
+                             sk_ckpt_path(k->ck), scalar);
+    if (found) c->attn_scale = (float)(1 / sqrt(scalar));
+    return read_hf_rope(k, c);
+}
+
+static sk_code read_model_type(const sk_ckpt *ck, char out[32], const sk_hf_arch **hf,
+                               sk_status *st)
+{
+    sk_str type;
+    SK_TRY(sk_meta_need_str(ck, "model_type", &type, st));
+    *hf = sk_hf_arch_find(type.p, (size_t)type.n);
+    if (!*hf)
+        return SK_FAIL(st, SK_UNSUPPORTED,
+                       "%s: model_type: expected one of llama, qwen2, qwen3, gemma3_text, found "
+                       "%.*s",
+                       sk_ckpt_path(ck), (int)sk_min_size(type.n, 40), type.p);
+    (void)snprintf(out, 32, "%s", (*hf)->arch);
+    return SK_OK;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+sk_code sk_config_arch(const sk_ckpt *ck, char out[32], const sk_hf_arch **hf, sk_status *st)
 {
     sk_str arch;
+    *hf = NULL;
+    if (sk_ckpt_format(ck) != SK_FORMAT_GGUF) return read_model_type(ck, out, hf, st);
     SK_TRY(sk_meta_need_str(ck, "general.architecture", &arch, st));
     if (arch.n == 0 || arch.n >= 32 || memchr(arch.p, 0, arch.n))
         return SK_FAIL_CHECK(
@@ -111,27 +250,28 @@ static sk_code read_gemma3(keys *k, sk_config *c)
     SK_TRY(read_dim(k, "attention.sliding_window", SK_MAX_CTX, 0, &c->window));
     SK_TRY(read_dim(k, "attention.sliding_window_pattern", SK_MAX_LAYERS, 6, &c->window_pattern));
     SK_TRY(read_positive(k, "rope.freq_base_swa", 10000, &c->rope_base_local));
-    if (c->n_layer == 62) c->attn_scale = (float)(1 / sqrt((double)c->dim / c->n_head));
+    if (c->n_layer == 62 && !c->hf) c->attn_scale = (float)(1 / sqrt((double)c->dim / c->n_head));
     return SK_OK;
 }
 
 /* The vocabulary is the number of rows of the embedding; the token list and the key must agree. */
 static sk_code read_vocab(keys *k, sk_config *c)
 {
-    const sk_tensor *t = sk_ckpt_find_tensor(k->ck, "token_embd.weight");
+    const char *name = k->hf ? "model.embed_tokens.weight" : "token_embd.weight";
+    const sk_tensor *t = sk_ckpt_find_tensor(k->ck, name);
     const sk_meta *tokens = sk_ckpt_find_meta(k->ck, "tokenizer.ggml.tokens");
     const char *path = sk_ckpt_path(k->ck);
     uint64_t said = 0;
     bool found = false;
     if (!t)
         return SK_FAIL_CHECK(k->st, SK_FORMAT, "MISSING_TENSOR", 0,
-                             "%s: tensor token_embd.weight: expected in the file, found none",
-                             path);
-    if (t->n_dims != 2 || t->dim[1] != (uint64_t)c->dim || t->dim[0] > SK_MAX_VOCAB)
+                             "%s: tensor %s: expected in the file, found none", path, name);
+    if (t->n_dims != 2 || t->dim[1] != (uint64_t)c->dim || t->dim[0] < 1 ||
+        t->dim[0] > SK_MAX_VOCAB)
         return SK_FAIL_CHECK(k->st, SK_FORMAT, "BAD_SHAPE", 0,
-                             "%s: tensor token_embd.weight: expected [vocabulary, %d], found "
+                             "%s: tensor %s: expected [vocabulary, %d], found "
                              "[%llu,%llu] of %d dimensions",
-                             path, (int)c->dim, (unsigned long long)t->dim[0],
+                             path, name, (int)c->dim, (unsigned long long)t->dim[0],
                              (unsigned long long)t->dim[1], (int)t->n_dims);
     c->vocab = (int32_t)t->dim[0];
     if (tokens && (tokens->type != SK_META_ARRAY || tokens->n > t->dim[0]))
@@ -152,7 +292,8 @@ sk_code sk_config_read(const sk_ckpt *ck, sk_config *out, sk_status *st)
     sk_config c = {.arch = ""};
     keys k = {.ck = ck, .arch = c.arch, .st = st};
     float eps;
-    SK_TRY(sk_config_arch(ck, c.arch, st));
+    SK_TRY(sk_config_arch(ck, c.arch, &c.hf, st));
+    k.hf = c.hf;
     SK_TRY(read_dim(&k, "block_count", SK_MAX_LAYERS, 0, &c.n_layer));
     SK_TRY(read_dim(&k, "context_length", SK_MAX_CTX, 0, &c.ctx_train));
     SK_TRY(read_dim(&k, "embedding_length", SK_MAX_DIM, 0, &c.dim));
@@ -161,10 +302,11 @@ sk_code sk_config_read(const sk_ckpt *ck, sk_config *out, sk_status *st)
     SK_TRY(read_dim(&k, "attention.head_count_kv", SK_MAX_DIM, c.n_head, &c.n_kv));
     if (c.n_head % c.n_kv)
         return bad(&k, "attention.head_count_kv", "a divisor of attention.head_count", c.n_kv);
-    if (c.dim % c.n_head && !sk_ckpt_find_meta(ck, key(&k, "attention.key_length")))
+    if (c.dim % c.n_head && !(c.hf && c.hf->head_dim) &&
+        !sk_ckpt_find_meta(ck, key(&k, "attention.key_length")))
         return bad(&k, "attention.head_count", "a divisor of embedding_length", c.n_head);
-    SK_TRY(
-        read_dim(&k, "attention.key_length", 65536, sk_max_i32(1, c.dim / c.n_head), &c.head_dim));
+    c.head_dim = c.hf && c.hf->head_dim ? c.hf->head_dim : sk_max_i32(1, c.dim / c.n_head);
+    SK_TRY(read_dim(&k, "attention.key_length", 65536, c.head_dim, &c.head_dim));
     {
         int32_t value_length;
         SK_TRY(read_dim(&k, "attention.value_length", 65536, c.head_dim, &value_length));
@@ -182,6 +324,7 @@ sk_code sk_config_read(const sk_ckpt *ck, sk_config *out, sk_status *st)
     SK_TRY(read_rope_scaling(&k, &c.rope_scale));
     SK_TRY(read_positive(&k, "attention.scale", 1 / sqrt((double)c.head_dim), &c.attn_scale));
     if (strcmp(c.arch, "gemma3") == 0) SK_TRY(read_gemma3(&k, &c));
+    if (c.hf) SK_TRY(read_hf(&k, &c));
     SK_TRY(read_vocab(&k, &c));
     *out = c;
     return SK_OK;

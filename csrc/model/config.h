@@ -3,7 +3,7 @@
 #ifndef SK_CONFIG_H
 #define SK_CONFIG_H
 
-#include "ckpt/ckpt.h"
+#include "model/names.h"
 
 /* Caps that no sane checkpoint reaches; they bound every later product of dimensions. */
 #define SK_MAX_LAYERS 4096
@@ -27,13 +27,21 @@ typedef struct sk_config {
     // Sliding windows (gemma3): layer i slides unless i % window_pattern == window_pattern - 1.
     int32_t window, window_pattern;
     float rope_base_local; // rotary base of the layers that slide
+    // Rotary factors that a file states by rule ("llama3"); llama3_factor 0: it does not.
+    float llama3_factor, llama3_low, llama3_high;
+    int32_t llama3_ctx;
+    const sk_hf_arch *hf; // NULL: a GGUF file
+    bool tied;            // Hugging Face: the head is the embedding, whatever the files hold
+    bool attn_bias;       // Hugging Face: attention must have biases
 } sk_config;
 
 /* Keys common to the attention architectures, prefix = general.architecture. FORMAT with check
  * MISSING_KEY, KEY_TYPE or BAD_HPARAM, or UNSUPPORTED, naming the key. */
 SK_MUST_USE sk_code sk_config_read(const sk_ckpt *ck, sk_config *out, sk_status *st);
 
-/* general.architecture as a terminated string. */
-SK_MUST_USE sk_code sk_config_arch(const sk_ckpt *ck, char out[32], sk_status *st);
+/* general.architecture as a terminated string; of a Hugging Face folder, the recipe for its
+ * model_type, with *hf set. */
+SK_MUST_USE sk_code sk_config_arch(const sk_ckpt *ck, char out[32], const sk_hf_arch **hf,
+                                   sk_status *st);
 
 #endif

@@ -10,8 +10,8 @@
  * embedding scale, and which layers see a sliding window (with a rotary base of their own).
  *
  * GGUF files of `llama` store the rows of Wq and Wk permuted so that the rotated pairs are (2i,
- * 2i+1); the others keep the pairs (i, i + n/2). Norm weights of gemma3 files already hold 1 + w.
- */
+ * 2i+1); the others, and all Hugging Face folders, keep the pairs (i, i + n/2). Norm weights of
+ * gemma3 GGUF files already hold 1 + w. */
 #include "model/model.h"
 
 #include "base/mem.h"
@@ -54,11 +54,25 @@ typedef struct dense {
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
+/* The rule "llama3": long waves are stretched by the factor, short ones not at all, those between
+ * by something between. */
+static float llama3_factor(const sk_config *c, int64_t i)
+{
+    const double base = (double)c->rope_base, full = (double)c->llama3_factor;
+    const double low = (double)c->llama3_low, high = (double)c->llama3_high;
+    const double wave = 6.283185307179586 * pow(base, 2.0 * (double)i / c->n_rot);
+    double between;
+    if (wave < c->llama3_ctx / high) return 1;
+    if (wave > c->llama3_ctx / low) return (float)full;
+    between = (c->llama3_ctx / wave - low) / (high - low);
+    return (float)(1 / ((1 - between) / full + between));
+}
+
 /* Factors of the file on the rotary frequencies, 1 where it has none. */
-static sk_code read_factors(sk_binder *b, int64_t n, float *factor)
+static sk_code read_factors(sk_binder *b, const sk_config *c, int64_t n, float *factor)
 {
     const sk_tensor *t = sk_ckpt_find_tensor(b->ck, "rope_freqs.weight");
-    for (int64_t i = 0; i < n; i++) factor[i] = 1;
+    for (int64_t i = 0; i < n; i++) factor[i] = c->llama3_factor > 0 ? llama3_factor(c, i) : 1;
     if (!sk_binder_skip(b, "rope_freqs.weight")) return SK_OK;
     if (t->type != SK_F32 || t->n_elems != (uint64_t)n)
         return SK_FAIL_CHECK(
@@ -105,7 +119,7 @@ static sk_code bind_positions(dense *w, sk_binder *b, const sk_config *c)
     sk_code rc;
     SK_TRY(sk_mem_new((void **)&factor, (size_t)c->n_rot / 2, sizeof *factor, "rotary factors",
                       b->st));
-    rc = read_factors(b, c->n_rot / 2, factor);
+    rc = read_factors(b, c, c->n_rot / 2, factor);
     if (rc == SK_OK) rc = add_freq(b, c, "rope_freq", c->rope_base, c->rope_scale, factor, &global);
     if (rc == SK_OK && w->is.sliding)
         rc = add_freq(b, c, "rope_freq_local", c->rope_base_local, 1, NULL, &local);
@@ -126,12 +140,23 @@ static sk_code bind_norm(sk_binder *b, bool wanted, int64_t n, int32_t *out, int
     return wanted ? sk_bind_vector(b, n, out, "blk.%d.%s.weight", i, part) : SK_OK;
 }
 
-/* Weight and optional bias. */
+/* Weight, scales and optional bias. */
 static sk_code bind_linear(sk_binder *b, int64_t n_out, int64_t n_in, sk_lin *out, int i,
                            const char *part)
 {
-    SK_TRY(sk_bind_matrix(b, n_out, n_in, &out->w, "blk.%d.%s.weight", i, part));
-    return sk_bind_vector_opt(b, n_out, &out->bias, "blk.%d.%s.bias", i, part);
+    return sk_bind_lin(b, n_out, n_in, out, "blk.%d.%s", i, part);
+}
+
+/* What attention_bias of config.json promises. */
+static sk_code need_biases(const layer *l, sk_binder *b, int i)
+{
+    for (int j = 0; j < 3; j++)
+        if (l->qkv[j].bias < 0)
+            return SK_FAIL_CHECK(b->st, SK_FORMAT, "MISSING_TENSOR", 0,
+                                 "%s: layer %d: expected biases of q_proj, k_proj and v_proj, as "
+                                 "attention_bias is true, found none",
+                                 sk_ckpt_path(b->ck), i);
+    return SK_OK;
 }
 
 static sk_code bind_layer(const traits *is, layer *l, sk_binder *b, const sk_config *c, int i)
@@ -141,6 +166,7 @@ static sk_code bind_layer(const traits *is, layer *l, sk_binder *b, const sk_con
     SK_TRY(bind_linear(b, q, c->dim, &l->qkv[0], i, "attn_q"));
     SK_TRY(bind_linear(b, kv, c->dim, &l->qkv[1], i, "attn_k"));
     SK_TRY(bind_linear(b, kv, c->dim, &l->qkv[2], i, "attn_v"));
+    if (c->attn_bias) SK_TRY(need_biases(l, b, i));
     SK_TRY(bind_norm(b, is->qk_norm, c->head_dim, &l->q_norm, i, "attn_q_norm"));
     SK_TRY(bind_norm(b, is->qk_norm, c->head_dim, &l->k_norm, i, "attn_k_norm"));
     SK_TRY(bind_linear(b, c->dim, q, &l->out, i, "attn_output"));
@@ -156,10 +182,13 @@ static sk_code bind_all(dense *w, sk_binder *b, const sk_config *c)
 {
     SK_TRY(sk_bind_matrix(b, c->vocab, c->dim, &w->embd, "token_embd.weight"));
     SK_TRY(sk_bind_vector(b, c->dim, &w->output_norm, "output_norm.weight"));
-    w->output = (sk_lin){w->embd, -1};
-    if (sk_binder_has(b, "output.weight"))
-        SK_TRY(sk_bind_matrix(b, c->vocab, c->dim, &w->output.w, "output.weight"));
-    SK_TRY(sk_bind_vector_opt(b, c->vocab, &w->output.bias, "output.bias"));
+    w->output = (sk_lin){.w = w->embd, .bias = -1};
+    if (c->tied)
+        (void)sk_binder_skip(b, "output.weight"); // a copy of the embedding, if it is there
+    else if (c->hf || sk_binder_has(b, "output.weight"))
+        SK_TRY(sk_bind_lin(b, c->vocab, c->dim, &w->output, "output"));
+    else
+        SK_TRY(sk_bind_vector_opt(b, c->vocab, &w->output.bias, "output.bias"));
     SK_TRY(bind_positions(w, b, c));
     for (int i = 0; i < c->n_layer; i++) SK_TRY(bind_layer(&w->is, &w->layers[i], b, c, i));
     return sk_binder_done(b);
@@ -210,6 +239,7 @@ static sk_code open_with(traits is, sk_model *m, const sk_ckpt *ck, sk_space *sp
     SK_TRY(sk_mem_new((void **)&w, 1, sizeof *w, "weights", st));
     m->self = w; // sk_model_close frees it from here on
     w->is = is;
+    w->is.neox |= c->hf != NULL;
     SK_TRY(sk_mem_new((void **)&w->layers, (size_t)c->n_layer, sizeof *w->layers, "layers", st));
     SK_TRY(sk_binder_init(&binder, ck, space, prefix, st));
     rc = bind_all(w, &binder, c);

@@ -15,9 +15,10 @@ sk_code sk_model_open(sk_model **out, const sk_ckpt *ck, sk_space *space, const 
 {
     sk_model *m = NULL;
     const sk_arch *arch = NULL;
+    const sk_hf_arch *hf;
     char name[32];
     sk_code rc;
-    SK_TRY(sk_config_arch(ck, name, st));
+    SK_TRY(sk_config_arch(ck, name, &hf, st));
     for (size_t i = 0; i < SK_COUNT(archs); i++)
         if (strcmp(archs[i]->name, name) == 0) arch = archs[i];
     if (!arch)

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/quant.h"
+#include "model/config.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,11 +12,13 @@
 sk_code sk_binder_init(sk_binder *b, const sk_ckpt *ck, sk_space *space, const char *prefix,
                        sk_status *st)
 {
+    char arch[32];
     memset(b, 0, sizeof *b);
     b->ck = ck;
     b->space = space;
     b->prefix = prefix;
     b->st = st;
+    SK_TRY(sk_config_arch(ck, arch, &b->hf, st));
     return sk_mem_new((void **)&b->used, sk_ckpt_n_tensors(ck), 1, "weight binding", st);
 }
 
@@ -33,23 +36,30 @@ void sk_binder_fini(sk_binder *b)
         va_end(ap);                                                                                \
     } while (0)
 
+const sk_tensor *sk_binder_find(const sk_binder *b, const char *name, char real[SK_TENSOR_NAME_MAX])
+{
+    if (!b->hf)
+        (void)snprintf(real, SK_TENSOR_NAME_MAX, "%s", name);
+    else if (!sk_hf_tensor(b->hf, name, real))
+        return NULL;
+    return sk_ckpt_find_tensor(b->ck, real);
+}
+
 bool sk_binder_has(const sk_binder *b, const char *fmt, ...)
 {
-    char name[SK_NAME_MAX];
+    char name[SK_NAME_MAX], real[SK_TENSOR_NAME_MAX];
     FORMAT_NAME(name, fmt);
-    return sk_ckpt_find_tensor(b->ck, name) != NULL;
+    return sk_binder_find(b, name, real) != NULL;
 }
 
 /* Tensors of a checkpoint are one array, so a pointer is an index. */
-static void mark_used(sk_binder *b, const sk_tensor *t)
-{
-    b->used[t - sk_ckpt_tensor(b->ck, 0)] = 1;
-}
+void sk_binder_mark(sk_binder *b, const sk_tensor *t) { b->used[t - sk_ckpt_tensor(b->ck, 0)] = 1; }
 
 bool sk_binder_skip(sk_binder *b, const char *name)
 {
-    const sk_tensor *t = sk_ckpt_find_tensor(b->ck, name);
-    if (t) mark_used(b, t);
+    char real[SK_TENSOR_NAME_MAX];
+    const sk_tensor *t = sk_binder_find(b, name, real);
+    if (t) sk_binder_mark(b, t);
     return t != NULL;
 }
 
@@ -62,28 +72,32 @@ static void shape_text(char *out, size_t size, const sk_tensor *t)
     if (!t->n_dims) (void)snprintf(out, size, "scalar");
 }
 
-static sk_code need(sk_binder *b, const char *name, const sk_tensor **out)
+static sk_code need(sk_binder *b, const char *name, char real[SK_TENSOR_NAME_MAX],
+                    const sk_tensor **out)
 {
-    const sk_tensor *t = sk_ckpt_find_tensor(b->ck, name);
+    const sk_tensor *t;
+    (void)snprintf(real, SK_TENSOR_NAME_MAX, "%s", name); // should it have no other
+    t = sk_binder_find(b, name, real);
     if (!t)
         return SK_FAIL_CHECK(b->st, SK_FORMAT, "MISSING_TENSOR", 0,
                              "%s: tensor %s: expected in the file, found none", sk_ckpt_path(b->ck),
-                             name);
-    mark_used(b, t);
+                             real);
+    sk_binder_mark(b, t);
     if (!sk_dtype_is_weight(t->type))
         return SK_FAIL_CHECK(b->st, SK_UNSUPPORTED, "BAD_TYPE", t->file_off,
                              "%s: tensor %s: type %s is not one of weights", sk_ckpt_path(b->ck),
-                             name, sk_dtype_name(t->type));
+                             real, sk_dtype_name(t->type));
     *out = t;
     return SK_OK;
 }
 
-static sk_code bad_shape(sk_binder *b, const char *name, const char *expected, const sk_tensor *t)
+sk_code sk_binder_bad_shape(sk_binder *b, const char *real, const char *expected,
+                            const sk_tensor *t)
 {
     char found[96];
     shape_text(found, sizeof found, t);
     return SK_FAIL_CHECK(b->st, SK_FORMAT, "BAD_SHAPE", t->file_off,
-                         "%s: tensor %s: expected [%s], found [%s] %s", sk_ckpt_path(b->ck), name,
+                         "%s: tensor %s: expected [%s], found [%s] %s", sk_ckpt_path(b->ck), real,
                          expected, found, sk_dtype_name(t->type));
 }
 
@@ -99,43 +113,62 @@ static bool is_shape(const sk_tensor *t, int32_t rank, const int64_t *dim)
     return extra >= 0;
 }
 
-static void full_name(char out[SK_NAME_MAX], const sk_binder *b, const char *name)
+void sk_binder_buffer(const sk_binder *b, const char *name, char out[SK_NAME_MAX])
 {
     (void)snprintf(out, SK_NAME_MAX, "%.15s%.47s", b->prefix, name);
+}
+
+/* Safetensors align nothing; ops want their elements aligned. */
+static bool is_aligned(const sk_tensor *t)
+{
+    const sk_dtype_info *info = sk_dtype_find(t->type);
+    return info->block_elems > 1 || (uintptr_t)t->data % (uint32_t)info->block_bytes == 0;
 }
 
 sk_code sk_bind_matrix(sk_binder *b, int64_t n_out, int64_t n_in, int32_t *out, const char *fmt,
                        ...)
 {
-    char name[SK_NAME_MAX], buf[SK_NAME_MAX], expected[64];
+    char name[SK_NAME_MAX], real[SK_TENSOR_NAME_MAX], buf[SK_NAME_MAX], expected[64];
     const int64_t dim[2] = {n_out, n_in};
     const sk_tensor *t;
     FORMAT_NAME(name, fmt);
-    SK_TRY(need(b, name, &t));
+    SK_TRY(need(b, name, real, &t));
     if (!is_shape(t, 2, dim)) {
         (void)snprintf(expected, sizeof expected, "%lld,%lld", (long long)n_out, (long long)n_in);
-        return bad_shape(b, name, expected, t);
+        return sk_binder_bad_shape(b, real, expected, t);
     }
-    full_name(buf, b, name);
+    sk_binder_buffer(b, name, buf);
+    if (!is_aligned(t))
+        return sk_space_add_const(b->space, buf, t->type, 2, dim, t->data, out, b->st);
     return sk_space_add_weight(b->space, buf, t->type, 2, dim, t->data, out, b->st);
+}
+
+/* Norms of some Hugging Face models are stored without the one that is added to them. */
+static bool wants_one(const sk_binder *b, const char *name)
+{
+    static const char end[] = "norm.weight";
+    size_t n = strlen(name);
+    return b->hf && b->hf->norm_plus_one && n >= sizeof end - 1 &&
+           strcmp(name + n - (sizeof end - 1), end) == 0;
 }
 
 static sk_code bind_vector(sk_binder *b, int64_t n, int32_t *out, const char *name)
 {
-    char buf[SK_NAME_MAX], expected[32];
+    char real[SK_TENSOR_NAME_MAX], buf[SK_NAME_MAX], expected[32];
     const sk_tensor *t;
     float *values = NULL;
     sk_code rc;
-    SK_TRY(need(b, name, &t));
+    SK_TRY(need(b, name, real, &t));
     if (!is_shape(t, 1, &n)) {
         (void)snprintf(expected, sizeof expected, "%lld", (long long)n);
-        return bad_shape(b, name, expected, t);
+        return sk_binder_bad_shape(b, real, expected, t);
     }
-    full_name(buf, b, name);
-    if (t->type == SK_F32)
+    sk_binder_buffer(b, name, buf);
+    if (t->type == SK_F32 && is_aligned(t) && !wants_one(b, name))
         return sk_space_add_weight(b->space, buf, SK_F32, 1, &n, t->data, out, b->st);
     SK_TRY(sk_mem_new((void **)&values, (size_t)n, sizeof *values, name, b->st));
     sk_quant_row(t->type, t->data, (uint64_t)n, values);
+    for (int64_t i = 0; i < n && wants_one(b, name); i++) values[i] += 1;
     rc = sk_space_add_const(b->space, buf, SK_F32, 1, &n, values, out, b->st);
     sk_mem_free(values);
     return rc;
@@ -150,10 +183,21 @@ sk_code sk_bind_vector(sk_binder *b, int64_t n, int32_t *out, const char *fmt, .
 
 sk_code sk_bind_vector_opt(sk_binder *b, int64_t n, int32_t *out, const char *fmt, ...)
 {
-    char name[SK_NAME_MAX];
+    char name[SK_NAME_MAX], real[SK_TENSOR_NAME_MAX];
     FORMAT_NAME(name, fmt);
     *out = -1;
-    return sk_ckpt_find_tensor(b->ck, name) ? bind_vector(b, n, out, name) : SK_OK;
+    return sk_binder_find(b, name, real) ? bind_vector(b, n, out, name) : SK_OK;
+}
+
+static bool is_no_weight(const sk_binder *b, const sk_tensor *t)
+{
+    static const char *const ends[] = {".input_scale", ".activation_scale", ".input_global_scale",
+                                       ".k_scale",     ".v_scale",          ".rotary_emb.inv_freq"};
+    for (size_t i = 0; b->hf && i < SK_COUNT(ends); i++) {
+        size_t n = strlen(ends[i]);
+        if (t->name.n > n && memcmp(t->name.p + t->name.n - n, ends[i], n) == 0) return true;
+    }
+    return false;
 }
 
 sk_code sk_binder_done(const sk_binder *b)
@@ -162,7 +206,7 @@ sk_code sk_binder_done(const sk_binder *b)
     size_t n = 0, at = 0;
     for (size_t i = 0; i < sk_ckpt_n_tensors(b->ck); i++) {
         const sk_tensor *t = sk_ckpt_tensor(b->ck, i);
-        if (b->used[i]) continue;
+        if (b->used[i] || is_no_weight(b, t)) continue;
         if (n++ < 3)
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%.*s", n > 1 ? ", " : "",
                                    (int)sk_min_size(t->name.n, SK_NAME_MAX - 1), t->name.p);

@@ -1,13 +1,16 @@
 /* Strict binding of checkpoint tensors to buffer numbers: every expected tensor is there with its
- * exact shape, and nothing is left over. Names are looked up here, once, and never again. */
+ * exact shape, and nothing is left over. Names are looked up here, once, and never again. They are
+ * those of GGUF; for a Hugging Face folder they are translated, and buffers keep them, so a plan
+ * does not tell where its weights came from. */
 #ifndef SK_WEIGHTS_H
 #define SK_WEIGHTS_H
 
-#include "ckpt/ckpt.h"
+#include "model/names.h"
 #include "plan/build.h"
 
 typedef struct sk_binder {
     const sk_ckpt *ck;
+    const sk_hf_arch *hf; // NULL: names are those of the file
     sk_space *space;
     const char *prefix; // of the buffer names: "target." or "drafter."
     uint8_t *used;      // by tensor of the checkpoint
@@ -25,6 +28,12 @@ bool sk_binder_has(const sk_binder *b, const char *fmt, ...) SK_PRINTF(2, 3);
 SK_MUST_USE sk_code sk_bind_matrix(sk_binder *b, int64_t n_out, int64_t n_in, int32_t *out,
                                    const char *fmt, ...) SK_PRINTF(5, 6);
 
+/* The weight `<name>.weight` [n_out, n_in] of a product with all that belongs to it: `.bias` if it
+ * is there, and scales stored beside it (scaled.c). Also BAD_DATA for scales that are not finite.
+ */
+SK_MUST_USE sk_code sk_bind_lin(sk_binder *b, int64_t n_out, int64_t n_in, sk_lin *out,
+                                const char *fmt, ...) SK_PRINTF(5, 6);
+
 /* A vector [n] as F32: used in place when stored so, else decoded once. */
 SK_MUST_USE sk_code sk_bind_vector(sk_binder *b, int64_t n, int32_t *out, const char *fmt, ...)
     SK_PRINTF(4, 5);
@@ -36,7 +45,19 @@ SK_MUST_USE sk_code sk_bind_vector_opt(sk_binder *b, int64_t n, int32_t *out, co
 /* Marks a tensor as accounted for without binding it; false when absent. */
 bool sk_binder_skip(sk_binder *b, const char *name);
 
-/* Fails with UNEXPECTED_TENSOR, naming up to three, if any tensor was not bound. */
+/* ---- for scaled.c ---------------------------------------------------------------------------- */
+
+/* The tensor that a recipe calls `name`, or NULL; `real` gets its name in the file. */
+const sk_tensor *sk_binder_find(const sk_binder *b, const char *name,
+                                char real[SK_TENSOR_NAME_MAX]);
+void sk_binder_mark(sk_binder *b, const sk_tensor *t); // as accounted for
+void sk_binder_buffer(const sk_binder *b, const char *name, char out[SK_NAME_MAX]);
+sk_code sk_binder_bad_shape(sk_binder *b, const char *real, const char *expected,
+                            const sk_tensor *t);
+
+/* Fails with UNEXPECTED_TENSOR, naming up to three, if any tensor was not bound. Of safetensors,
+ * scales of activations and of caches and rotary frequencies are not missed: they are no weights.
+ */
 SK_MUST_USE sk_code sk_binder_done(const sk_binder *b);
 
 #endif

@@ -1,9 +1,9 @@
 /* `_native.Checkpoint`: an open file as Python sees it. The comfortable face is checkpoint.py.
  *
  * Who keeps the mapping alive: a capsule owns the sk_ckpt; the Checkpoint holds one reference to
- * it, and every array that shows file bytes holds another as its base. close() gives up the
- * Checkpoint's own, so the file is unmapped at once when nobody looks, and with the last view
- * otherwise. */
+ * it, every array that shows file bytes another as its base, and every session another for the
+ * weights it uses in place. close() gives up the Checkpoint's own, so the file is unmapped at once
+ * when nobody looks, and with the last user otherwise. */
 #include "py/ckpt_type.h"
 
 #include "base/quant.h"
@@ -17,10 +17,8 @@
 #define OWNER_NAME "stoker._native.sk_ckpt"
 
 typedef struct checkpoint {
-    PyObject_HEAD PyObject *owner; // capsule around the sk_ckpt; NULL once closed and not lent
+    PyObject_HEAD PyObject *owner; // capsule around the sk_ckpt; NULL once closed
     PyObject *path;                // bytes
-    bool closed;
-    bool lent; // sk_checkpoint_borrow gave the pointer away
 } checkpoint;
 
 static void drop_owner(PyObject *capsule)
@@ -32,7 +30,7 @@ static sk_module_state *state_of(PyObject *self) { return sk_state_of_type(Py_TY
 
 static sk_ckpt *get_open(checkpoint *c, sk_status *st)
 {
-    if (c->closed || !c->owner) {
+    if (!c->owner) {
         SK_FAIL(st, SK_STATE, "%s: expected an open checkpoint, found it closed",
                 c->path ? PyBytes_AsString(c->path) : "?");
         return NULL;
@@ -53,7 +51,7 @@ static sk_ckpt *need_open(PyObject *self, PyObject **owner)
     return ck;
 }
 
-sk_ckpt *sk_checkpoint_borrow(sk_module_state *ms, PyObject *object, sk_status *st)
+sk_ckpt *sk_checkpoint_share(sk_module_state *ms, PyObject *object, PyObject **owner, sk_status *st)
 {
     sk_ckpt *ck;
     if (!PyObject_TypeCheck(object, (PyTypeObject *)ms->checkpoint_type)) {
@@ -61,7 +59,7 @@ sk_ckpt *sk_checkpoint_borrow(sk_module_state *ms, PyObject *object, sk_status *
         return NULL;
     }
     ck = get_open((checkpoint *)object, st);
-    if (ck) ((checkpoint *)object)->lent = true;
+    if (ck) *owner = Py_NewRef(((checkpoint *)object)->owner);
     return ck;
 }
 
@@ -89,7 +87,6 @@ static PyObject *checkpoint_new(PyTypeObject *type, PyObject *args, PyObject *kw
         return NULL;
     }
     self->path = path; // from here on released by dealloc
-    self->closed = true;
     c_path = PyBytes_AsString(path);
     saved = PyEval_SaveThread();
     rc = sk_ckpt_open(&ck, c_path, strict != 0, &st);
@@ -104,7 +101,6 @@ static PyObject *checkpoint_new(PyTypeObject *type, PyObject *args, PyObject *kw
         Py_DECREF(self);
         return NULL;
     }
-    self->closed = false;
     return (PyObject *)self;
 }
 
@@ -122,8 +118,7 @@ static PyObject *checkpoint_close(PyObject *self, PyObject *unused)
 {
     checkpoint *c = (checkpoint *)self;
     (void)unused;
-    c->closed = true;
-    if (!c->lent) Py_CLEAR(c->owner);
+    Py_CLEAR(c->owner);
     Py_RETURN_NONE;
 }
 
@@ -417,7 +412,7 @@ static PyObject *get_path(PyObject *self, void *unused)
 static PyObject *get_closed(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(((checkpoint *)self)->closed);
+    return PyBool_FromLong(!((checkpoint *)self)->owner);
 }
 
 /* The open checkpoint for one number, or NULL with an exception. */

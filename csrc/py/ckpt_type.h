@@ -7,9 +7,9 @@
 #include "ckpt/ckpt.h"
 
 /* The checkpoint behind `object`; NULL with a status when it is no `_native.Checkpoint` (INVALID)
- * or has been closed (STATE). The pointer is good for as long as the caller holds a reference to
- * `object`: close() after a loan marks the object closed and leaves the file mapped until the
- * object dies. */
-SK_MUST_USE sk_ckpt *sk_checkpoint_borrow(sk_module_state *ms, PyObject *object, sk_status *st);
+ * or has been closed (STATE). *owner is a new reference: the pointer is good, whatever happens to
+ * `object`, until the caller releases it. */
+SK_MUST_USE sk_ckpt *sk_checkpoint_share(sk_module_state *ms, PyObject *object, PyObject **owner,
+                                         sk_status *st);
 
 #endif

@@ -16,8 +16,8 @@
 #include <string.h>
 
 typedef struct session_object {
-    PyObject_HEAD PyObject *checkpoint; // strong: weights are used where the file is mapped
-    sk_session *s;                      // NULL once closed
+    PyObject_HEAD PyObject *weights; // owner of the mapped file, whose weights are used in place
+    sk_session *s;                   // NULL once closed
     atomic_flag busy;
 } session_object;
 
@@ -95,7 +95,7 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     sk_module_state *ms = sk_state_of_type(type);
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     sk_status st = SK_STATUS_INIT;
-    PyObject *checkpoint;
+    PyObject *checkpoint, *weights = NULL;
     session_object *o;
     sk_options options;
     sk_ckpt *ck;
@@ -105,12 +105,15 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         return NULL;
     }
     if (parse_options(args, &checkpoint, &options) < 0) return NULL;
-    ck = sk_checkpoint_borrow(ms, checkpoint, &st);
+    ck = sk_checkpoint_share(ms, checkpoint, &weights, &st);
     if (!ck) return sk_raise(ms, &st);
     o = (session_object *)alloc(type, 0);
-    if (!o) return NULL;
+    if (!o) {
+        Py_DECREF(weights);
+        return NULL;
+    }
     atomic_flag_clear(&o->busy);
-    o->checkpoint = Py_NewRef(checkpoint);
+    o->weights = weights;
     o->s = NULL;
     Py_BEGIN_ALLOW_THREADS
         rc = sk_session_open(&o->s, ck, &options, &st);
@@ -128,7 +131,7 @@ static void session_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     freefunc free_slot = (freefunc)PyType_GetSlot(type, Py_tp_free);
     sk_session_close(o->s);
-    Py_XDECREF(o->checkpoint);
+    Py_XDECREF(o->weights);
     free_slot(self);
     Py_DECREF(type);
 }

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from . import _native
@@ -72,9 +72,9 @@ def format_count(n: float) -> str:
 
 
 class Tensor:
-    """One tensor of a checkpoint. Holds the checkpoint, not the data."""
+    """One tensor of a checkpoint. Holds the open file, not the data."""
 
-    __slots__ = ("_checkpoint", "_file", "_index", "name", "nbytes", "offset", "shape", "type")
+    __slots__ = ("_index", "_native", "file", "name", "nbytes", "offset", "shape", "type")
 
     name: str
     """Name in the file."""
@@ -86,26 +86,25 @@ class Tensor:
     """Bytes in the file."""
     offset: int
     """Position of the first byte in its file."""
+    file: str
+    """Path of the file that holds it."""
 
     def __init__(
         self,
-        checkpoint: Checkpoint,
+        native: _native.Checkpoint,
+        files: Sequence[str],
         index: int,
         row: tuple[str, str, tuple[int, ...], int, int, int],
     ) -> None:
-        self._checkpoint = checkpoint
+        self._native = native
         self._index = index
-        self.name, self.type, self.shape, self.nbytes, self.offset, self._file = row
+        self.name, self.type, self.shape, self.nbytes, self.offset, file = row
+        self.file = files[file]
 
     @property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
-
-    @property
-    def file(self) -> str:
-        """Path of the file that holds it."""
-        return self._checkpoint.files[self._file]
 
     def numpy(self) -> NDArray[Any]:
         """The stored bytes as a read-only array, without a copy.
@@ -116,7 +115,7 @@ class Tensor:
         bytes); `dequantize` gives their values. The array keeps the file mapped, also past
         `Checkpoint.close`.
         """
-        raw = self._checkpoint._native.raw(self._index)
+        raw = self._native.raw(self._index)
         dtype = _NUMPY_TYPES.get(self.type)
         if dtype is not None:
             return raw.view(dtype).reshape(self.shape)
@@ -131,7 +130,7 @@ class Tensor:
 
         Raises UnsupportedError for a type that cannot be decoded yet.
         """
-        return self._checkpoint._native.dequantize(self._index).reshape(self.shape)
+        return self._native.dequantize(self._index).reshape(self.shape)
 
     def _facts(self) -> list[tuple[str, str]]:
         size = format_bytes(self.nbytes)
@@ -144,9 +143,7 @@ class Tensor:
             ("size", size),
             ("offset", f"{self.offset}"),
         ]
-        if len(self._checkpoint.files) > 1:
-            facts.append(("file", printable(os.path.basename(self.file))))
-        return facts
+        return [*facts, ("file", printable(os.path.basename(self.file)))]
 
     def __repr__(self) -> str:
         facts = dict(self._facts())
@@ -165,13 +162,14 @@ class Checkpoint(Mapping[str, Tensor]):
     def __init__(self, path: str | bytes | os.PathLike[str], *, strict: bool = False) -> None:
         self._native = _native.Checkpoint(path, strict)
         self._metadata: dict[str, Any] | None = None
-        self._tensors: dict[str, Tensor] = {
-            row[0]: Tensor(self, index, row) for index, row in enumerate(self._native.tensors())
-        }
         self.path: str = self._native.path
         self.format: str = self._native.format
         self._file_sizes = self._native.files()
         self.files: tuple[str, ...] = tuple(path for path, _ in self._file_sizes)
+        self._tensors: dict[str, Tensor] = {
+            row[0]: Tensor(self._native, self.files, index, row)
+            for index, row in enumerate(self._native.tensors())
+        }
         self._config: dict[str, Any] | None = None
         self.file_bytes: int = self._native.file_bytes
         self.version: int = self._native.version

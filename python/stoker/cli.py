@@ -1,4 +1,4 @@
-"""The command line: info, inspect, run.
+"""The command line: info, inspect, dequantize, run.
 
 Text goes to standard output as it is produced, everything else to standard error, so output can be
 piped. Exit status: 0 done, 1 an error that stoker names, 2 usage, 130 interrupted."""
@@ -52,6 +52,12 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--tensors", action="store_true", help="every tensor")
     inspect.add_argument("--json", action="store_true", help="as JSON")
     inspect.set_defaults(command=_inspect)
+
+    plain = commands.add_parser("dequantize", help="a checkpoint as plain floats, in one file")
+    plain.add_argument("file", metavar="IN")
+    plain.add_argument("target", metavar="OUT.safetensors")
+    plain.add_argument("--dtype", default="f32", choices=("f32", "bf16", "f16"))
+    plain.set_defaults(command=_dequantize)
 
     run = commands.add_parser("run", help="continue a prompt")
     source = run.add_mutually_exclusive_group(required=True)
@@ -151,6 +157,21 @@ def _inspect(args: argparse.Namespace) -> None:
         out.print()
         out.print(_table("tensors", head, [[_cell(r[h]) for h in head] for r in rows],
                          _numbers({h: rows[0][h] for h in head})))  # fmt: skip
+
+
+def _dequantize(args: argparse.Namespace) -> None:
+    from .checkpoint import format_bytes
+    from .dequantize import dequantize
+
+    progress = _Progress()
+    try:
+        n = dequantize(
+            args.file, args.target, dtype=args.dtype,
+            progress=lambda done, total: progress("dequantize", done, total),
+        )  # fmt: skip
+    finally:
+        progress.close()
+    print(f"{args.target}: {format_bytes(n)}", file=sys.stderr)
 
 
 def _cell(value: object) -> str:

@@ -141,6 +141,10 @@ class Engine:
         self._progress("plan", 1, 1)
 
     def _own_tokenizer(self) -> Tokenizer | None:
+        if self.checkpoint.format == "safetensors":
+            from .hf import HfTokenizer
+
+            return HfTokenizer.from_folder(self.checkpoint.folder)
         metadata = self.checkpoint.metadata
         if metadata.get("tokenizer.ggml.model") in (None, "none", "no_vocab"):
             return None

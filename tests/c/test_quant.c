@@ -62,8 +62,8 @@ static void what_can_be_decoded(void)
         int32_t elems = 0;
         n += yes;
         SK_EXPECT(!yes || sk_dtype_find(id));
-        SK_EXPECT(sk_dtype_is_weight(id) == (yes && id != SK_Q8_K && id != SK_F8_E8M0 &&
-                                             (id < SK_U8 || id > SK_U64)));
+        SK_EXPECT(sk_dtype_is_weight(id) ==
+                  (yes && id != SK_Q8_K && id != SK_F8_E8M0 && (id < SK_U8 || id > SK_U64)));
         if (!sk_dtype_find(id)) continue;
         for (size_t i = 0; i < SK_COUNT(decodable); i++)
             if (decodable[i].type == id) elems = decodable[i].elems;

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
          "I8": "i1", "U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "BOOL": "?",
          "BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1"}  # fmt: skip
@@ -38,6 +36,8 @@ def one(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8), n: int = 8
 
 
 def build(tensors: Tensors, metadata: Mapping[str, str] | None = None, pad: int = 8) -> bytes:
+    import numpy as np
+
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     buffer = b""
     for name, (dtype, bits) in tensors.items():

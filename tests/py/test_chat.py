@@ -171,6 +171,7 @@ fragments = st.sampled_from(
     [*CONTROL, *USER_DEFINED, "<|im_", "end|>", "<", "|>", "\n", "  ", "word", "é", "🙂", "{{ x }}"]
 )
 contents = st.lists(fragments | st.text(max_size=4), max_size=6).map("".join)
+harmless_texts = st.text(st.characters(codec="utf-8", exclude_characters="<"), max_size=12)
 conversations = st.lists(contents, min_size=1, max_size=5).map(
     lambda texts: [
         {"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)
@@ -267,7 +268,7 @@ def test_messages_never_become_control_tokens(name, messages):
 
 
 @settings(deadline=None, max_examples=60)
-@given(texts=st.lists(st.text(max_size=12), min_size=1, max_size=4))
+@given(texts=st.lists(harmless_texts, min_size=1, max_size=4))
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_ordinary_messages_encode_as_the_whole_text(name, texts):
     messages = [
@@ -318,6 +319,8 @@ def test_parts_cannot_join_into_a_control_token(parts):
         "({'k': c} | tojson)[7:-2].replace('~', '')",
         "(({'k': c} | string)[7:-2]).replace('~', '')",
         "([c] | first).replace('~', '')",
+        "('%(k)s' % {'k': c}).replace('~', '')",
+        "('%s' % [{c: 1}])[3:-6].replace('~', '')",
         "(c | default('x')).replace('~', '')",
         "([c, c] | unique | list)[0].replace('~', '')",
         "(messages | map(attribute='content') | list)[0].replace('~', '')",
@@ -628,6 +631,7 @@ BOMBS = [
     "{{ 'x' | center(2000000000) }}",
     "{{ [1] | batch(2000000000, 0) | list }}",
     "{{ ('x' * 900000).split('x') | length }}{{ ('x' * 900000) | list | length }}",
+    "{{ ('x' * 200000).split('x') | length }}",
     "{% set x = 'x' * 900000 %}{% for i in range(100000) %}{{ x }}{% endfor %}",
     "{% set x = 'x' * 900000 %}{{ range(100000) | map('replace', '1', x) | list | length }}",
 ]
@@ -640,6 +644,13 @@ def test_templates_cannot_run_away(template):
     with pytest.raises(FormatError, match="chat template"):
         render_chat(template, [user("x")])
     assert time.perf_counter() - start < 30
+
+
+def test_literals_are_charged_each_time():
+    # The budget, not the clock: the values are shared, walking them is what costs.
+    values = "{% set v = range(20000) | list %}"
+    with pytest.raises(FormatError, match="more text than its budget"):
+        render_chat(values + "{% for i in range(9000) %}{% set x = [v, v, v] %}{% endfor %}", [])
 
 
 def test_output_is_bounded_but_long_conversations_are_not():

@@ -86,7 +86,7 @@ def folder(tmp_path: Path) -> Path:
 
 def read_all(native: object) -> None:
     native.metadata()
-    for at, (name, _, shape, n_bytes, offset) in enumerate(native.tensors()):
+    for at, (name, _, shape, n_bytes, offset, _) in enumerate(native.tensors()):
         assert name and len(shape) <= 4 and offset + n_bytes <= native.file_bytes
         assert native.raw(at).nbytes == n_bytes
         native.raw(at).sum()

@@ -9,7 +9,19 @@ import pytest
 import stoker
 from op_tools import TABLES, act, ints, run, weights
 
-KINDS = ("F8_E4M3", "F8_E5M2", "BF16", "F32", "Q8_0", "Q4_K", "Q2_K", "Q6_K", "NVFP4", "IQ4_NL", "I8")
+KINDS = (
+    "F8_E4M3",
+    "F8_E5M2",
+    "BF16",
+    "F32",
+    "Q8_0",
+    "Q4_K",
+    "Q2_K",
+    "Q6_K",
+    "NVFP4",
+    "IQ4_NL",
+    "I8",
+)
 
 
 def e4m3() -> np.ndarray:
@@ -49,7 +61,9 @@ def test_e8m0_values(tmp_path):
     path = tmp_path / "f.safetensors"
     path.write_bytes(build({"t": ("F8_E8M0", np.arange(256, dtype=np.uint8))}))
     got = stoker.open(path)["t"].dequantize()
-    assert np.array_equal(got[:255], np.float32(2.0) ** (np.arange(255) - 127.0)) and np.isnan(got[255])
+    assert np.array_equal(got[:255], np.float32(2.0) ** (np.arange(255) - 127.0)) and np.isnan(
+        got[255]
+    )
 
 
 def weight(kind, n, k, rng):

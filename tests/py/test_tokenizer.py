@@ -625,7 +625,7 @@ def test_embedded_nul_is_a_character():
 @settings(deadline=None, max_examples=300)
 def test_byte_level_round_trip(text):
     for pre in ("gpt-2", "qwen35"):
-        assert gpt2(pre).decode(gpt2(pre).encode(text)) == text
+        assert gpt2(pre).decode(gpt2(pre).encode(text, parse_special=False)) == text
 
 
 @given(st.text(max_size=60))

@@ -6,14 +6,20 @@
 #include "op/cpu/def.h"
 
 #if defined(__x86_64__)
-#define SK_HAVE_AVX2     1
-#define SK_AVX2          __attribute__((target("avx2,fma,f16c")))
-#define SK_AVX512        __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
+#define SK_HAVE_AVX2 1
+#define SK_AVX2      __attribute__((target("avx2,fma,f16c")))
+#define SK_AVX512    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
+#ifdef __SANITIZE_ADDRESS__
+// Checked builds keep the functions apart: forced into one another, with every load checked, they
+// take the compiler minutes.
+#define SK_ALWAYS_INLINE
+#else
 #define SK_ALWAYS_INLINE __attribute__((always_inline))
-#define SK_INLINE        static inline SK_ALWAYS_INLINE SK_AVX2
+#endif
+#define SK_INLINE static inline SK_ALWAYS_INLINE SK_AVX2
 /* Before a loop of few turns whose arrays are meant to be registers. gcc -O2 would not unroll it;
  * clang would, and does so too late for the arrays when asked. */
-#ifdef __clang__
+#if defined(__clang__) || defined(__SANITIZE_ADDRESS__)
 #define SK_UNROLL
 #else
 #define SK_UNROLL _Pragma("GCC unroll 16")

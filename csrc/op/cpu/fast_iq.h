@@ -184,7 +184,7 @@ SK_INLINE void sk_fast_iq2_xs(const uint8_t *b, int64_t i, __m256 *out)
 SK_INLINE void sk_fast_iq2_s(const uint8_t *b, int64_t i, __m256 *out)
 {
     __m256i signs = _mm256_set1_epi32((int32_t)sk_fast_u16(b + 34 + 2 * i));
-    uint32_t high = b[66 + i / 2] >> 4 * (i % 2);
+    uint32_t high = (uint32_t)(b[66 + i / 2] >> 4 * (i % 2));
     SK_UNROLL
     for (int l = 0; l < 2; l++) {
         uint32_t at = b[2 + 2 * i + l] | (high >> 2 * l & 3u) << 8;

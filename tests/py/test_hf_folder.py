@@ -1,0 +1,210 @@
+"""Models from Hugging Face folders: the same numbers as from GGUF, and what is refused by name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import llama_hf
+import numpy as np
+import pytest
+import stoker
+import tiny
+import tiny_hf
+from gguf_bytes import F32, STRING, U32, T, build, kv
+from stoker.engine import Engine
+
+IDS = np.random.default_rng(20).integers(0, 256, 24)
+BASE = tiny.Shape(types=tiny_hf.PLAIN)
+
+
+def logits(path: Path, numerics: str = "f32", kernels: str = "fast") -> np.ndarray:
+    with Engine(path, numerics=numerics, context=64, threads=2, kernels=kernels) as e:
+        return e.evaluate(IDS)["logits"]
+
+
+def both(tmp_path: Path, shape: tiny.Shape, files: int = 1, **more: object) -> tuple[Path, Path]:
+    gguf = tiny.write(tmp_path / "m.gguf", shape, seed=3, tokenizer=False)
+    folder = tiny_hf.write(
+        tmp_path / "hf", tiny_hf.tensors(shape, 3), tiny_hf.config(shape, **more), files
+    )
+    return gguf, folder
+
+
+def relative(found: np.ndarray, want: np.ndarray) -> float:
+    return float((np.abs(found - want).max(-1) / np.abs(want).max(-1)).max())
+
+
+SHAPES = {
+    "plain": BASE,
+    "untied": replace(BASE, tied=False),
+    "biases": replace(BASE, bias=True),
+    "one kv head": replace(BASE, n_head=8, n_kv=1),
+    "odd sizes": replace(BASE, dim=96, n_head=3, n_kv=3, ffn=160, vocab=259),
+}
+
+
+@pytest.mark.parametrize("files", [1, 3])
+@pytest.mark.parametrize("shape_name", SHAPES)
+def test_same_model_in_both_formats(tmp_path: Path, shape_name: str, files: int) -> None:
+    shape = SHAPES[shape_name]
+    gguf, folder = both(tmp_path, shape, files, attention_bias=shape.bias)
+    with stoker.open(gguf) as a, stoker.open(folder, strict=True) as b:
+        assert len(a) == len(b) and a.parameters == b.parameters
+        for name, t in a.items():
+            other = b[tiny_hf.name(name)]
+            assert (t.type, t.shape, t.nbytes) == (other.type, other.shape, other.nbytes)
+            heads = {"attn_q": shape.n_head, "attn_k": shape.n_kv}.get(name.split(".")[-2], 0)
+            want = tiny_hf.halves(t.numpy(), heads) if heads else t.numpy()
+            assert want.tobytes() == other.numpy().tobytes()
+            if not heads:
+                assert t.dequantize().tobytes() == other.dequantize().tobytes()
+    for kernels in ("fast", "definition"):
+        x, y = logits(gguf, kernels=kernels), logits(folder, kernels=kernels)
+        # Elements of q k^T are added in another order, and that is all.
+        assert relative(x, y) < 2e-5 and (x.argmax(-1) == y.argmax(-1)).all()
+
+
+@pytest.mark.parametrize("numerics", ["f32", "bf16"])
+def test_bit_for_bit_where_the_order_is_the_same(tmp_path: Path, numerics: str) -> None:
+    """Heads of two elements have one rotated pair: both layouts are one."""
+    shape = replace(BASE, dim=64, n_head=32, n_kv=8, ffn=96, tied=False)
+    gguf, folder = both(tmp_path, shape)
+    assert logits(gguf, numerics).tobytes() == logits(folder, numerics).tobytes()
+
+
+@pytest.mark.parametrize("place", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize("kind", ["type", "rope_type"])
+def test_linear_scaling(tmp_path: Path, place: str, kind: str) -> None:
+    shape = replace(BASE, rope_scale=0.25, rope_base=1e5)
+    gguf, folder = both(tmp_path, shape, **{place: {kind: "linear", "factor": 4}})
+    assert relative(logits(gguf), logits(folder)) < 2e-5
+
+
+def test_rope_parameters_have_the_base(tmp_path: Path) -> None:
+    shape = replace(BASE, rope_base=5e5)
+    gguf, folder = both(tmp_path, shape, rope_theta=None,
+                        rope_parameters={"rope_type": "default", "rope_theta": 500000})  # fmt: skip
+    assert relative(logits(gguf), logits(folder)) < 2e-5
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}  # fmt: skip
+
+
+def test_llama3_scaling(tmp_path: Path) -> None:
+    _, folder = both(tmp_path, BASE, rope_scaling=LLAMA3)
+    with stoker.open(folder) as ck:
+        want = llama_hf.forward({k: t.dequantize() for k, t in ck.items()}, ck.config, IDS)
+    assert relative(logits(folder), want) < 2e-5
+    plain = tiny_hf.write(tmp_path / "plain", tiny_hf.tensors(BASE, 3), tiny_hf.config(BASE))
+    assert relative(logits(plain), want) > 1e-3  # the rule does something
+
+
+def test_against_float64(tmp_path: Path) -> None:
+    shape = replace(BASE, tied=False, n_layer=3, bias=True)
+    folder = tiny_hf.write(tmp_path, tiny_hf.tensors(shape, 5), tiny_hf.config(shape), 2)
+    with stoker.open(folder) as ck:
+        want = llama_hf.forward({k: t.dequantize() for k, t in ck.items()}, ck.config, IDS)
+    assert relative(logits(folder), want) < 2e-5
+    assert relative(logits(folder, "bf16"), want) < 0.05
+
+
+def test_tied_head_in_the_file_is_ignored(tmp_path: Path) -> None:
+    weights = tiny_hf.tensors(BASE, 3)
+    folder = tiny_hf.write(tmp_path / "a", weights, tiny_hf.config(BASE))
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = ("F32", np.ones(32, np.float32))
+    other = tiny_hf.write(tmp_path / "b", weights, tiny_hf.config(BASE))
+    assert logits(folder).tobytes() == logits(other).tobytes()
+
+
+def test_unaligned_tensors(tmp_path: Path) -> None:
+    from sft_bytes import raw
+
+    weights = tiny_hf.tensors(BASE, 3)
+    folder = tiny_hf.write(tmp_path / "a", weights, tiny_hf.config(BASE))
+    data = (folder / "model.safetensors").read_bytes()
+    want = logits(folder)
+    n = int.from_bytes(data[:8], "little")
+    for shift in (1, 2, 3):
+        (folder / "model.safetensors").write_bytes(
+            raw(data[8 : 8 + n] + b" " * shift, data[8 + n :])
+        )
+        for kernels in ("fast", "definition"):
+            assert logits(folder, kernels=kernels).tobytes() == want.tobytes()
+
+
+REFUSED = {
+    "model_type": ({"model_type": "bert"}, stoker.UnsupportedError, None, "model_type.*bert"),
+    "no model_type": ({"model_type": None}, stoker.FormatError, "MISSING_KEY", "model_type"),
+    "yarn": ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, stoker.UnsupportedError, None,
+             "rope_type.*yarn"),
+    "activation": ({"hidden_act": "gelu"}, stoker.UnsupportedError, None, "hidden_act.*silu.*gelu"),
+    "partial": ({"partial_rotary_factor": 0.5}, stoker.UnsupportedError, None, "partial_rotary"),
+    "experts": ({"num_local_experts": 8}, stoker.UnsupportedError, None, "expert_count|num_local"),
+    "window": ({"use_sliding_window": True}, stoker.UnsupportedError, None, "use_sliding_window"),
+    "layers": ({"num_hidden_layers": 2.0}, stoker.FormatError, "KEY_TYPE", "num_hidden_layers"),
+    "negative": ({"num_hidden_layers": -2}, stoker.FormatError, "BAD_HPARAM", "num_hidden_layers"),
+    "zero": ({"num_attention_heads": 0}, stoker.FormatError, "BAD_HPARAM", "num_attention_heads"),
+    "eps": ({"rms_norm_eps": 0}, stoker.FormatError, "BAD_HPARAM", "rms_norm_eps"),
+    "eps text": ({"rms_norm_eps": "1e-5"}, stoker.FormatError, "KEY_TYPE", "rms_norm_eps"),
+    "hidden": ({"hidden_size": 512}, stoker.FormatError, "BAD_SHAPE", "model.embed_tokens.weight"),
+    "ffn": ({"intermediate_size": 99}, stoker.FormatError, "BAD_SHAPE", "mlp.gate_proj.weight"),
+    "vocab": ({"vocab_size": 7}, stoker.FormatError, "BAD_HPARAM", "vocab_size"),
+    "untied": ({"tie_word_embeddings": False}, stoker.FormatError, "MISSING_TENSOR", "lm_head.weight"),
+    "more layers": ({"num_hidden_layers": 3}, stoker.FormatError, "MISSING_TENSOR",
+                    "model.layers.2.input_layernorm.weight"),
+    "fewer layers": ({"num_hidden_layers": 1}, stoker.FormatError, "UNEXPECTED_TENSOR",
+                     "model.layers.1"),
+    "bias": ({"attention_bias": True}, stoker.FormatError, "MISSING_TENSOR", "attention_bias"),
+    "llama3": ({"rope_scaling": {**LLAMA3, "low_freq_factor": 4.0}}, stoker.FormatError,
+               "BAD_HPARAM", "rope_scaling"),
+    "llama3 key": ({"rope_scaling": {"rope_type": "llama3"}}, stoker.FormatError, "MISSING_KEY",
+                   "rope_scaling.factor"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(tmp_path: Path, case: str) -> None:
+    more, error, check, names = REFUSED[case]
+    folder = tiny_hf.write(tmp_path, tiny_hf.tensors(BASE, 3), tiny_hf.config(BASE, **more))
+    with pytest.raises(error) as raised:
+        Engine(folder, context=64)
+    assert raised.value.check == check, str(raised.value)
+    assert re.search(names, str(raised.value)), str(raised.value)
+
+
+@pytest.mark.parametrize("arch", ["qwen2", "qwen3"])
+def test_other_architectures(tmp_path: Path, arch: str) -> None:
+    """qwen files keep the order of rows, so both sides give the same bits."""
+    shape = replace(BASE, bias=arch == "qwen2", tied=False)
+    rng = np.random.default_rng(8)
+    weights = {}
+    listed = []
+    for t in tiny.tensors(shape, 3):
+        listed.append(t)
+        if arch == "qwen3" and t.name.endswith("attn_v.weight"):
+            for part in ("q", "k"):
+                gain = rng.normal(1, 0.2, shape.head_dim).astype(np.float32)
+                norm = t.name.replace("attn_v", f"attn_{part}_norm")
+                listed.append(T(norm, (shape.head_dim,), 0, gain.tobytes()))
+    for t in listed:
+        kind, dtype = tiny_hf.TYPES[t.type]
+        weights[tiny_hf.name(t.name)] = (kind, np.frombuffer(t.data, dtype).reshape(t.ne[::-1]))
+    gguf_keys = [
+        kv("general.architecture", STRING, arch),
+        *(kv(f"{arch}.{k}", U32, v) for k, v in {
+            "block_count": shape.n_layer, "context_length": shape.ctx,
+            "embedding_length": shape.dim, "feed_forward_length": shape.ffn,
+            "attention.head_count": shape.n_head, "attention.head_count_kv": shape.n_kv,
+        }.items()),
+        kv(f"{arch}.attention.layer_norm_rms_epsilon", F32, 1e-5),
+        kv(f"{arch}.rope.freq_base", F32, shape.rope_base),
+    ]  # fmt: skip
+    gguf = tmp_path / "m.gguf"
+    gguf.write_bytes(build(gguf_keys, listed))
+    settings = tiny_hf.config(shape, model_type=arch, head_dim=shape.head_dim)
+    folder = tiny_hf.write(tmp_path / "hf", weights, settings, 2)
+    assert logits(gguf).tobytes() == logits(folder).tobytes()
