@@ -21,9 +21,10 @@ typedef void (*sk_cpu_fn)(const void *args, const sk_cpu *cpu);
 
 extern const sk_cpu_fn sk_cpu_ops[SK_OP_COUNT];
 
-/* Fills `table` with the versions of the ops that `name` asks for: "definition"; "fast", the fastest
- * for this processor; or what a lesser processor would get, "generic", "avx2" or "avx512". All of
- * them give the same bits. False, and a table of the definition, where there is no such table here.
+/* Fills `table` with the versions of the ops that `name` asks for: "definition"; "fast", the
+ * fastest for this processor; or what a lesser processor would get, "generic", "avx2" or "avx512".
+ * All of them give the same bits. False, and a table of the definition, where there is no such
+ * table here.
  */
 bool sk_cpu_table_find(sk_cpu_fn table[SK_OP_COUNT], const char *name);
 

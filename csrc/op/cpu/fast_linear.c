@@ -264,9 +264,9 @@ SK_AVX2 static void tile(const sk_linear_job *j, scratch *s, int32_t seg, int64_
             if (on_top)
                 sk_fast_scale_chunk(on_top, scale_k, first, n, elems, s->scale[i],
                                     has_min ? s->min[i] : NULL);
-            if (has_min)
-                sk_fast_add_minima(j, s->min[i], s->acc_min[i], first_row, n_rows, first, n, elems);
         }
+        if (has_min)
+            sk_fast_add_minima(j, n_out, s->min, s->acc_min, first_row, n_rows, first, n, elems);
         if (elems == 16)
             multiply_16(s, n_out, n_rows, n / elems, x + first, j->x_stride);
         else
