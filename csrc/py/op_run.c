@@ -25,8 +25,7 @@ static void call_fini(call *c)
     sk_mem_free(c->args);
 }
 
-/* ---- arrays as views --------------------------------------------------------------------------
- */
+/* ---- arrays as views ------------------------------------------------------------------------- */
 
 static int32_t dtype_of(PyArrayObject *array)
 {
@@ -145,8 +144,7 @@ static int bind_view(sk_module_state *ms, call *c, const sk_field *f, PyObject *
     return 0;
 }
 
-/* ---- fields -----------------------------------------------------------------------------------
- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 static int bind_constant(const call *c, const sk_field *f, PyObject *value)
 {
@@ -188,8 +186,7 @@ static int bind_fields(sk_module_state *ms, call *c, PyObject *fields)
     return -1;
 }
 
-/* ---- run --------------------------------------------------------------------------------------
- */
+/* ---- run ------------------------------------------------------------------------------------- */
 
 /* No Python object in sight. */
 static sk_code run(const call *c, sk_status *st)
@@ -255,8 +252,7 @@ static PyObject *run_op(PyObject *module, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* ---- descriptors ------------------------------------------------------------------------------
- */
+/* ---- descriptors ----------------------------------------------------------------------------- */
 
 static const char *mode_text(const sk_field *f)
 {
@@ -319,8 +315,8 @@ PyMethodDef sk_op_methods[] = {
      "run_op($module, name, fields, table, threads, /)\n--\n\n"
      "Checks the contract of an op and runs it on arrays in place.\n\n"
      "A view is a numpy array, or (type name, array of its bytes, shape); `table` is 'definition', "
-     "'fast', 'generic', 'avx2' or 'avx512'.\nContents are trusted: an id or a slot out of range "
-     "reads foreign memory."},
+     "'fast', 'generic', 'avx2' or 'avx512'.\n"
+     "Contents are trusted: an id or a slot out of range reads foreign memory."},
     {"cpu_isa", cpu_isa, METH_NOARGS,
      "cpu_isa($module, /)\n--\n\n"
      "What the fast table of the CPU uses: 'avx512', 'avx2' or 'generic'."},

@@ -1,31 +1,24 @@
 /* _native.Session: the verbs of engine/session.h for Python. Thin on purpose: token ids and options
- * in, arrays and tuples out; convenience is Python's.
- *
- * A session is exclusive: a flag is taken on entry and a second caller gets StateError at once, so
- * nothing can deadlock with the GIL, which is released around all native work. */
-#include "py/module.h"
-
-#include "engine/session.h"
+ * in, arrays and tuples out; convenience is Python's. */
+#include "py/session_type.h"
 
 #include "base/mem.h"
 #include "op/cpu/cpu.h"
 #include "py/ckpt_type.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-typedef struct session_object {
-    PyObject_HEAD PyObject *weights; // owner of the mapped file, whose weights are used in place
-    sk_session *s;                   // NULL once closed
-    atomic_flag busy;
-} session_object;
-
 static sk_module_state *state_of(PyObject *self) { return sk_state_of_type(Py_TYPE(self)); }
+
+PyObject *sk_session_raise(PyObject *self, const sk_status *st)
+{
+    return sk_raise(state_of(self), st);
+}
 
 /* ---- entry and exit ------------------------------------------------------------------------ */
 
-static int enter(session_object *o)
+int sk_session_enter(session_object *o)
 {
     sk_status st = SK_STATUS_INIT;
     if (atomic_flag_test_and_set(&o->busy)) {
@@ -40,7 +33,7 @@ static int enter(session_object *o)
     return -1;
 }
 
-static void leave(session_object *o) { atomic_flag_clear(&o->busy); }
+void sk_session_leave(session_object *o) { atomic_flag_clear(&o->busy); }
 
 /* Runs `call` (which assigns to rc) without the GIL, then leaves and raises if it failed. */
 #define NATIVE(o, st, call)                                                                        \
@@ -49,23 +42,21 @@ static void leave(session_object *o) { atomic_flag_clear(&o->busy); }
         Py_BEGIN_ALLOW_THREADS                                                                     \
             rc = (call);                                                                           \
         Py_END_ALLOW_THREADS                                                                       \
-        leave(o);                                                                                  \
+        sk_session_leave(o);                                                                       \
         if (rc != SK_OK) return sk_raise(state_of((PyObject *)(o)), &(st));                        \
     } while (0)
 
-/* A C-contiguous int32 array from what Python passed; the callers there have range-checked wider
- * integers. New reference or NULL with an exception. */
-static PyObject *ids_from(PyObject *obj)
+PyObject *sk_ids_from(PyObject *obj)
 {
     return PyArray_FROM_OTF(obj, NPY_INT32, NPY_ARRAY_IN_ARRAY | NPY_ARRAY_ENSUREARRAY);
 }
 
-static const int32_t *ids_data(PyObject *ids)
+const int32_t *sk_ids_data(PyObject *ids)
 {
     return (const int32_t *)PyArray_DATA((PyArrayObject *)ids);
 }
 
-static int32_t ids_count(PyObject *ids)
+int32_t sk_ids_count(PyObject *ids)
 {
     return (int32_t)sk_min_size((size_t)PyArray_SIZE((PyArrayObject *)ids), INT32_MAX);
 }
@@ -144,14 +135,14 @@ static PyObject *session_close(PyObject *self, PyObject *unused)
     (void)unused;
     if (atomic_flag_test_and_set(&o->busy)) {
         (void)SK_FAIL(&st, SK_STATE, "session is already running in another thread");
-        return sk_raise(state_of(self), &st);
+        return sk_session_raise(self, &st);
     }
     s = o->s;
     o->s = NULL;
     Py_BEGIN_ALLOW_THREADS
         sk_session_close(s);
     Py_END_ALLOW_THREADS
-    leave(o);
+    sk_session_leave(o);
     Py_RETURN_NONE;
 }
 
@@ -168,24 +159,25 @@ static PyObject *session_start(PyObject *self, PyObject *args)
     sk_code rc;
     if (!PyArg_ParseTuple(args, "iO(iO)p", &slot, &ids_obj, &max_tokens, &stop_obj, &keep))
         return NULL;
-    ids = ids_from(ids_obj);
-    stop = ids ? ids_from(stop_obj) : NULL;
-    if (!ids || !stop || enter(o) < 0) {
+    ids = sk_ids_from(ids_obj);
+    stop = ids ? sk_ids_from(stop_obj) : NULL;
+    if (!ids || !stop || sk_session_enter(o) < 0) {
         Py_XDECREF(ids);
         Py_XDECREF(stop);
         return NULL;
     }
     request.max_tokens = max_tokens;
-    request.n_stop = (int32_t)sk_min_size((size_t)ids_count(stop), SK_STOP_MAX + 1);
-    memcpy(request.stop, ids_data(stop),
+    request.n_stop = (int32_t)sk_min_size((size_t)sk_ids_count(stop), SK_STOP_MAX + 1);
+    memcpy(request.stop, sk_ids_data(stop),
            sk_min_size((size_t)request.n_stop, SK_STOP_MAX) * sizeof *request.stop);
     Py_BEGIN_ALLOW_THREADS
-        rc = sk_session_start(o->s, slot, ids_data(ids), ids_count(ids), &request, keep != 0, &st);
+        rc = sk_session_start(o->s, slot, sk_ids_data(ids), sk_ids_count(ids), &request, keep != 0,
+                              &st);
     Py_END_ALLOW_THREADS
-    leave(o);
+    sk_session_leave(o);
     Py_DECREF(ids);
     Py_DECREF(stop);
-    if (rc != SK_OK) return sk_raise(state_of(self), &st);
+    if (rc != SK_OK) return sk_session_raise(self, &st);
     Py_RETURN_NONE;
 }
 
@@ -195,7 +187,7 @@ static PyObject *session_prefill(PyObject *self, PyObject *args)
     sk_status st = SK_STATUS_INIT;
     int slot, chunks;
     int64_t left = 0;
-    if (!PyArg_ParseTuple(args, "ii", &slot, &chunks) || enter(o) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "ii", &slot, &chunks) || sk_session_enter(o) < 0) return NULL;
     NATIVE(o, st, sk_session_prefill(o->s, slot, chunks, &left, &st));
     return PyLong_FromLongLong(left);
 }
@@ -246,10 +238,10 @@ static PyObject *session_round(PyObject *self, PyObject *licence_obj)
     const sk_done *done = NULL;
     PyObject *out;
     int32_t n_slots;
-    if (enter(o) < 0) return NULL;
+    if (sk_session_enter(o) < 0) return NULL;
     n_slots = sk_session_program(o->s)->options.slots;
     if (licence_obj != Py_None && licences_from(licence_obj, n_slots, licence) < 0) {
-        leave(o);
+        sk_session_leave(o);
         return NULL;
     }
     NATIVE(o, st, sk_session_round(o->s, licence_obj == Py_None ? NULL : licence, &done, &st));
@@ -269,13 +261,13 @@ static PyObject *session_logits(PyObject *self, PyObject *args)
     PyObject *out;
     npy_intp dims[2];
     int first, n;
-    if (!PyArg_ParseTuple(args, "ii", &first, &n) || enter(o) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "ii", &first, &n) || sk_session_enter(o) < 0) return NULL;
     p = sk_session_program(o->s);
     if (first < 0 || n < 0 || first > p->n_rows - n) {
-        leave(o);
+        sk_session_leave(o);
         (void)SK_FAIL(&st, SK_INVALID, "logits: expected rows within 0 .. %d, found %d .. %d",
                       (int)p->n_rows, first, first + n);
-        return sk_raise(state_of(self), &st);
+        return sk_session_raise(self, &st);
     }
     dims[0] = n;
     dims[1] = sk_model_config(p->model)->vocab;
@@ -283,7 +275,7 @@ static PyObject *session_logits(PyObject *self, PyObject *args)
     if (out)
         memcpy(PyArray_DATA((PyArrayObject *)out), sk_session_logits(o->s) + first * dims[1],
                (size_t)n * (size_t)dims[1] * sizeof(float));
-    leave(o);
+    sk_session_leave(o);
     return out;
 }
 
@@ -294,7 +286,7 @@ static PyObject *with_licence(PyObject *self, PyObject *args, slot_verb verb)
     session_object *o = (session_object *)self;
     sk_status st = SK_STATUS_INIT;
     int slot, licence;
-    if (!PyArg_ParseTuple(args, "ii", &slot, &licence) || enter(o) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "ii", &slot, &licence) || sk_session_enter(o) < 0) return NULL;
     NATIVE(o, st, verb(o->s, slot, licence, &st));
     Py_RETURN_NONE;
 }
@@ -314,7 +306,7 @@ static PyObject *session_reset(PyObject *self, PyObject *args)
     session_object *o = (session_object *)self;
     sk_status st = SK_STATUS_INIT;
     int slot;
-    if (!PyArg_ParseTuple(args, "i", &slot) || enter(o) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "i", &slot) || sk_session_enter(o) < 0) return NULL;
     NATIVE(o, st, sk_session_reset(o->s, slot, &st));
     Py_RETURN_NONE;
 }
@@ -327,7 +319,7 @@ static PyObject *session_slot(PyObject *self, PyObject *args)
     sk_status st = SK_STATUS_INIT;
     sk_slot slot;
     int at;
-    if (!PyArg_ParseTuple(args, "i", &at) || enter(o) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "i", &at) || sk_session_enter(o) < 0) return NULL;
     NATIVE(o, st, sk_session_slot(o->s, at, &slot, &st));
     return Py_BuildValue("{sOsisisisi}", "active", slot.active ? Py_True : Py_False, "n",
                          (int)slot.n, "anchor", (int)slot.anchor, "emitted", (int)slot.emitted,
@@ -341,7 +333,7 @@ static PyObject *session_counters(PyObject *self, PyObject *args)
     PyObject *at_list;
     sk_counters c;
     int at;
-    if (!PyArg_ParseTuple(args, "i", &at) || enter(o) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "i", &at) || sk_session_enter(o) < 0) return NULL;
     NATIVE(o, st, sk_session_counters(o->s, at, &c, &st));
     at_list = PyList_New(SK_WIDTH_MAX);
     for (int i = 0; at_list && i < SK_WIDTH_MAX; i++) {
@@ -364,7 +356,7 @@ static PyObject *session_save(PyObject *self, PyObject *args)
     uint64_t n_bytes = 0;
     PyObject *out;
     int slot;
-    if (!PyArg_ParseTuple(args, "i", &slot) || enter(o) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "i", &slot) || sk_session_enter(o) < 0) return NULL;
     NATIVE(o, st, sk_session_save(o->s, slot, &blob, &n_bytes, &st));
     out = PyBytes_FromStringAndSize((const char *)blob, (Py_ssize_t)n_bytes);
     sk_mem_free(blob);
@@ -377,7 +369,7 @@ static PyObject *session_restore(PyObject *self, PyObject *args)
     sk_status st = SK_STATUS_INIT;
     PyObject *bytes; // immutable and held by args: stays valid without the GIL
     int slot;
-    if (!PyArg_ParseTuple(args, "iS", &slot, &bytes) || enter(o) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "iS", &slot, &bytes) || sk_session_enter(o) < 0) return NULL;
     NATIVE(o, st,
            sk_session_restore(o->s, slot, (const uint8_t *)PyBytes_AsString(bytes),
                               (uint64_t)PyBytes_Size(bytes), &st));
@@ -389,166 +381,8 @@ static PyObject *session_copy(PyObject *self, PyObject *args)
     session_object *o = (session_object *)self;
     sk_status st = SK_STATUS_INIT;
     int from, to;
-    if (!PyArg_ParseTuple(args, "ii", &from, &to) || enter(o) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "ii", &from, &to) || sk_session_enter(o) < 0) return NULL;
     NATIVE(o, st, sk_session_copy(o->s, from, to, &st));
-    Py_RETURN_NONE;
-}
-
-/* ---- drafting and scoring ------------------------------------------------------------------ */
-
-static PyObject *session_plant(PyObject *self, PyObject *args)
-{
-    session_object *o = (session_object *)self;
-    sk_status st = SK_STATUS_INIT;
-    PyObject *table_obj, *accept_obj;
-    PyObject *table, *accept;
-    sk_code rc;
-    int slot;
-    if (!PyArg_ParseTuple(args, "iOO", &slot, &table_obj, &accept_obj)) return NULL;
-    table = ids_from(table_obj);
-    accept = table ? ids_from(accept_obj) : NULL;
-    if (!table || !accept || enter(o) < 0) {
-        Py_XDECREF(table);
-        Py_XDECREF(accept);
-        return NULL;
-    }
-    rc = sk_session_plant(o->s, slot, ids_data(table), ids_count(table), ids_data(accept),
-                          ids_count(accept), &st);
-    leave(o);
-    Py_DECREF(table);
-    Py_DECREF(accept);
-    if (rc != SK_OK) return sk_raise(state_of(self), &st);
-    Py_RETURN_NONE;
-}
-
-static PyObject *session_draft(PyObject *self, PyObject *args)
-{
-    session_object *o = (session_object *)self;
-    sk_status st = SK_STATUS_INIT;
-    int32_t out[SK_WIDTH_MAX], n;
-    PyObject *ids_obj, *list;
-    PyObject *ids;
-    int slot, want;
-    sk_code rc;
-    if (!PyArg_ParseTuple(args, "iOi", &slot, &ids_obj, &want)) return NULL;
-    ids = ids_from(ids_obj);
-    if (!ids || enter(o) < 0) {
-        Py_XDECREF(ids);
-        return NULL;
-    }
-    n = sk_max_i32(0, want);
-    Py_BEGIN_ALLOW_THREADS
-        rc = sk_session_draft(o->s, slot, ids_data(ids), ids_count(ids), out, &n, &st);
-    Py_END_ALLOW_THREADS
-    leave(o);
-    Py_DECREF(ids);
-    if (rc != SK_OK) return sk_raise(state_of(self), &st);
-    list = PyList_New(n);
-    for (int32_t i = 0; list && i < n; i++) {
-        PyObject *id = PyLong_FromLong(out[i]);
-        if (!id || PyList_SetItem(list, i, id) < 0) Py_CLEAR(list);
-    }
-    return list;
-}
-
-static PyObject *session_score_begin(PyObject *self, PyObject *args)
-{
-    session_object *o = (session_object *)self;
-    sk_status st = SK_STATUS_INIT;
-    uint8_t *flags = NULL;
-    const char *layers;
-    Py_ssize_t n;
-    int32_t n_layer;
-    int slot, logits;
-    sk_code rc;
-    if (!PyArg_ParseTuple(args, "ipy#", &slot, &logits, &layers, &n) || enter(o) < 0) return NULL;
-    n_layer = sk_model_config(sk_session_program(o->s)->model)->n_layer;
-    rc = sk_mem_new((void **)&flags, (size_t)n_layer, 1, "layer flags", &st);
-    if (rc == SK_OK) {
-        memcpy(flags, layers, sk_min_size((size_t)n, (size_t)n_layer));
-        Py_BEGIN_ALLOW_THREADS
-            rc = sk_session_score_begin(o->s, slot, logits != 0, flags, &st);
-        Py_END_ALLOW_THREADS
-    }
-    sk_mem_free(flags);
-    leave(o);
-    if (rc != SK_OK) return sk_raise(state_of(self), &st);
-    return PyLong_FromLong(sk_session_score_rows(o->s));
-}
-
-/* Fills the rows of the given output arrays: logits [n, V] or None, {layer: array [n, dim]}. */
-static int score_outputs(PyObject *logits, PyObject *layers, const sk_config *c, npy_intp n,
-                         float **logits_out, float **layer_out)
-{
-    PyObject *key, *value;
-    Py_ssize_t at = 0;
-    *logits_out = NULL;
-    if (logits != Py_None) {
-        PyArrayObject *a = (PyArrayObject *)logits;
-        if (!PyArray_Check(logits) || PyArray_TYPE(a) != NPY_FLOAT32 || !PyArray_ISCARRAY(a) ||
-            PyArray_SIZE(a) != n * c->vocab) {
-            PyErr_SetString(PyExc_TypeError,
-                            "logits: expected a writable float32 array [n, vocab]");
-            return -1;
-        }
-        *logits_out = PyArray_DATA(a);
-    }
-    while (PyDict_Next(layers, &at, &key, &value)) {
-        PyArrayObject *a = (PyArrayObject *)value;
-        long layer = PyLong_AsLong(key);
-        if (layer < 0 || layer >= c->n_layer || !PyArray_Check(value) ||
-            PyArray_TYPE(a) != NPY_FLOAT32 || !PyArray_ISCARRAY(a) ||
-            PyArray_SIZE(a) != n * c->dim) {
-            if (!PyErr_Occurred())
-                PyErr_SetString(PyExc_TypeError,
-                                "layers: expected {layer: float32 array [n, dim]}");
-            return -1;
-        }
-        layer_out[layer] = PyArray_DATA(a);
-    }
-    return 0;
-}
-
-static PyObject *session_score_step(PyObject *self, PyObject *args)
-{
-    session_object *o = (session_object *)self;
-    sk_status st = SK_STATUS_INIT;
-    PyObject *ids_obj, *logits, *layers;
-    float *logits_out, **layer_out = NULL;
-    PyObject *ids;
-    const sk_config *c;
-    sk_code rc;
-    if (!PyArg_ParseTuple(args, "OOO!", &ids_obj, &logits, &PyDict_Type, &layers)) return NULL;
-    ids = ids_from(ids_obj);
-    if (!ids || enter(o) < 0) {
-        Py_XDECREF(ids);
-        return NULL;
-    }
-    c = sk_model_config(sk_session_program(o->s)->model);
-    rc = sk_mem_new((void **)&layer_out, (size_t)c->n_layer, sizeof *layer_out, "layer outputs",
-                    &st);
-    if (rc == SK_OK &&
-        score_outputs(logits, layers, c, ids_count(ids), &logits_out, layer_out) == 0) {
-        Py_BEGIN_ALLOW_THREADS
-            rc = sk_session_score_step(o->s, ids_data(ids), ids_count(ids), logits_out, layer_out,
-                                       &st);
-        Py_END_ALLOW_THREADS
-    }
-    sk_mem_free(layer_out);
-    leave(o);
-    Py_DECREF(ids);
-    if (rc != SK_OK) return sk_raise(state_of(self), &st);
-    if (PyErr_Occurred()) return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyObject *session_score_end(PyObject *self, PyObject *unused)
-{
-    session_object *o = (session_object *)self;
-    (void)unused;
-    if (enter(o) < 0) return NULL;
-    sk_session_score_end(o->s);
-    leave(o);
     Py_RETURN_NONE;
 }
 
@@ -573,11 +407,11 @@ static PyObject *session_plans(PyObject *self, PyObject *unused)
     const sk_program *p;
     PyObject *round, *prefill;
     (void)unused;
-    if (enter(o) < 0) return NULL;
+    if (sk_session_enter(o) < 0) return NULL;
     p = sk_session_program(o->s);
     round = plan_tuple(&p->round);
     prefill = round ? plan_tuple(&p->prefill.plan) : NULL;
-    leave(o);
+    sk_session_leave(o);
     if (!prefill) {
         Py_XDECREF(round);
         return NULL;
@@ -591,14 +425,14 @@ static PyObject *session_memory(PyObject *self, PyObject *unused)
     PyObject *out;
     sk_mem_item item;
     (void)unused;
-    if (enter(o) < 0) return NULL;
+    if (sk_session_enter(o) < 0) return NULL;
     out = PyDict_New();
     for (size_t i = 0; out && sk_session_memory(o->s, i, &item); i++) {
         PyObject *n = PyLong_FromUnsignedLongLong(item.bytes);
         if (!n || PyDict_SetItemString(out, item.owner, n) < 0) Py_CLEAR(out);
         Py_XDECREF(n);
     }
-    leave(o);
+    sk_session_leave(o);
     return out;
 }
 
@@ -610,7 +444,7 @@ static PyObject *session_config(PyObject *self, PyObject *unused)
     const char *kernels;
     PyObject *out;
     (void)unused;
-    if (enter(o) < 0) return NULL;
+    if (sk_session_enter(o) < 0) return NULL;
     p = sk_session_program(o->s);
     c = sk_model_config(p->model);
     kernels = strcmp(p->options.kernels, "fast") == 0 ? sk_cpu_isa() : p->options.kernels;
@@ -620,7 +454,7 @@ static PyObject *session_config(PyObject *self, PyObject *unused)
                       (int)c->n_kv, "head_dim", (int)c->head_dim, "ffn", (int)c->ffn, "vocab",
                       (int)c->vocab, "ctx_train", (int)c->ctx_train, "width", (int)p->width, "rows",
                       (int)p->n_rows, "threads", (int)p->options.threads, "kernels", kernels);
-    leave(o);
+    sk_session_leave(o);
     return out;
 }
 
@@ -653,16 +487,16 @@ static PyMethodDef methods[] = {
      DOC(restore, "slot, state, /", "Puts saved state into an idle slot.")},
     {"copy", session_copy, METH_VARARGS,
      DOC(copy, "source, target, /", "Copies settled state into an idle slot.")},
-    {"plant", session_plant, METH_VARARGS,
+    {"plant", sk_session_py_plant, METH_VARARGS,
      DOC(plant, "slot, table, accept, /", "Sets what the planted drafter proposes.")},
-    {"draft", session_draft, METH_VARARGS,
+    {"draft", sk_session_py_draft, METH_VARARGS,
      DOC(draft, "slot, ids, n, /", "What the drafter proposes after ids, at most n tokens.")},
-    {"score_begin", session_score_begin, METH_VARARGS,
+    {"score_begin", sk_session_py_score_begin, METH_VARARGS,
      DOC(score_begin, "slot, logits, layers, /",
          "Opens teacher-forced scoring; returns the most rows of a step. layers: flag bytes.")},
-    {"score_step", session_score_step, METH_VARARGS,
+    {"score_step", sk_session_py_score_step, METH_VARARGS,
      DOC(score_step, "ids, logits, layers, /", "Scores the next tokens into the given arrays.")},
-    {"score_end", session_score_end, METH_NOARGS, DOC(score_end, "/", "Closes scoring.")},
+    {"score_end", sk_session_py_score_end, METH_NOARGS, DOC(score_end, "/", "Closes scoring.")},
     {"plans", session_plans, METH_NOARGS,
      DOC(plans, "/", "{name: (text, sha256, steps, transient bytes)}.")},
     {"memory", session_memory, METH_NOARGS, DOC(memory, "/", "{owner: bytes}.")},

@@ -89,7 +89,8 @@ static void descriptors(void)
 {
     sk_cpu_fn fast[SK_OP_COUNT];
     SK_EXPECT(!sk_cpu_table_find(fast, "slow") && fast[SK_OP_linear] == sk_cpu_ops[SK_OP_linear]);
-    SK_EXPECT(sk_cpu_table_find(fast, "definition") && fast[SK_OP_linear] == sk_cpu_ops[SK_OP_linear]);
+    SK_EXPECT(sk_cpu_table_find(fast, "definition") &&
+              fast[SK_OP_linear] == sk_cpu_ops[SK_OP_linear]);
     SK_EXPECT(sk_cpu_table_find(fast, "generic") && sk_cpu_table_find(fast, sk_cpu_isa()));
     SK_EXPECT(sk_cpu_table_find(fast, "fast"));
     for (int op = 0; op < SK_OP_COUNT; op++) {

@@ -5,9 +5,9 @@
  * of SK_OUTPUTS_AVX512 outputs is decoded into the first-level cache and multiplied there, up to
  * three pairs of outputs by four rows at a time. Activations are broadcast to both halves from
  * memory. */
-#include "op/cpu/fast_linear.h"
-
 #include "op/cpu/fast_avx512.h"
+
+#include "op/cpu/fast_linear.h"
 
 #include <assert.h>
 
@@ -47,8 +47,7 @@ SK_INLINE512 void put4(const sk_linear_job *j, int32_t seg, int64_t r, int64_t o
     _mm_mask_storeu_ps(y, which, sum);
 }
 
-/* ---- few rows: groups in registers ------------------------------------------------------------
- */
+/* ---- few rows: groups in registers ----------------------------------------------------------- */
 
 /* Scales and minima of the groups of a block for four rows. */
 typedef struct scales {
@@ -242,8 +241,7 @@ SK_AVX512 static void few_outputs(const sk_linear_job *j, int64_t first_row, int
     }
 }
 
-/* ---- many rows: chunks in the cache -----------------------------------------------------------
- */
+/* ---- many rows: chunks in the cache ---------------------------------------------------------- */
 
 /* Elements first .. of two rows into pairs of vectors. */
 SK_INLINE512 void decode_pair(sk_dtype type, const uint8_t *a, const uint8_t *b, int64_t first,

@@ -37,8 +37,7 @@ SK_INLINE __m256i sk_fast_signs28(uint32_t w)
     return _mm256_set1_epi32((int32_t)s);
 }
 
-/* ---- scales -----------------------------------------------------------------------------------
- */
+/* ---- scales ---------------------------------------------------------------------------------- */
 
 /* Eight scales d * (0.5 + n) * step. */
 SK_INLINE void sk_fast_half_steps(float *scale, float d, __m256i n, float step)
@@ -130,8 +129,7 @@ SK_INLINE void sk_fast_iq_scales(sk_dtype type, const uint8_t *b, float *scale)
     }
 }
 
-/* ---- codes ------------------------------------------------------------------------------------
- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
 /* -1, 0, 1 plus or (minus) less an eighth. */
 SK_INLINE __m256 sk_fast_iq1_values(uint32_t minus)

@@ -88,8 +88,7 @@ static void widen_rows(void *ctx, int64_t begin, int64_t end, int32_t worker)
     }
 }
 
-/* ---- few rows: groups in registers ------------------------------------------------------------
- */
+/* ---- few rows: groups in registers ----------------------------------------------------------- */
 
 /* Output o of a segment for rows 0 .. n-1; n and type are constants. */
 SK_INLINE void dot_few(const sk_linear_job *j, sk_dtype type, int n, const uint8_t *w_row,
@@ -170,8 +169,7 @@ static void put(const sk_linear_job *j, int32_t seg, int64_t r, int64_t o, float
     y[o] = sk_view_present(bias) ? sum + ((const float *)(const void *)bias->p)[o] : sum;
 }
 
-/* ---- many rows: chunks in the cache -----------------------------------------------------------
- */
+/* ---- many rows: chunks in the cache ---------------------------------------------------------- */
 
 /* n_out outputs times n_rows rows over the chunk; both, and the vectors of a group, are constants.
  */
@@ -285,8 +283,7 @@ SK_AVX2 static void tile(const sk_linear_job *j, scratch *s, int32_t seg, int64_
         }
 }
 
-/* ---- blocks of outputs ------------------------------------------------------------------------
- */
+/* ---- blocks of outputs ----------------------------------------------------------------------- */
 
 #define X(name)                                                                                    \
     SK_AVX2 static void few_##name(const sk_linear_job *j, const uint8_t *w_row, float *out)       \
@@ -332,8 +329,7 @@ void sk_avx2_linear_block(const sk_linear_job *j, float *scratch_of, int32_t seg
         }
 }
 
-/* ---- the driver -------------------------------------------------------------------------------
- */
+/* ---- the driver ------------------------------------------------------------------------------ */
 
 static int64_t blocks_of(const sk_linear_job *j, const sk_view *w)
 {

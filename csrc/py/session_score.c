@@ -1,0 +1,164 @@
+/* Drafting and teacher-forced scoring of _native.Session: outputs go into arrays that Python made.
+ */
+#include "py/session_type.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+PyObject *sk_session_py_plant(PyObject *self, PyObject *args)
+{
+    session_object *o = (session_object *)self;
+    sk_status st = SK_STATUS_INIT;
+    PyObject *table_obj, *accept_obj;
+    PyObject *table, *accept;
+    sk_code rc;
+    int slot;
+    if (!PyArg_ParseTuple(args, "iOO", &slot, &table_obj, &accept_obj)) return NULL;
+    table = sk_ids_from(table_obj);
+    accept = table ? sk_ids_from(accept_obj) : NULL;
+    if (!table || !accept || sk_session_enter(o) < 0) {
+        Py_XDECREF(table);
+        Py_XDECREF(accept);
+        return NULL;
+    }
+    rc = sk_session_plant(o->s, slot, sk_ids_data(table), sk_ids_count(table), sk_ids_data(accept),
+                          sk_ids_count(accept), &st);
+    sk_session_leave(o);
+    Py_DECREF(table);
+    Py_DECREF(accept);
+    if (rc != SK_OK) return sk_session_raise(self, &st);
+    Py_RETURN_NONE;
+}
+
+PyObject *sk_session_py_draft(PyObject *self, PyObject *args)
+{
+    session_object *o = (session_object *)self;
+    sk_status st = SK_STATUS_INIT;
+    int32_t out[SK_WIDTH_MAX], n;
+    PyObject *ids_obj, *list;
+    PyObject *ids;
+    int slot, want;
+    sk_code rc;
+    if (!PyArg_ParseTuple(args, "iOi", &slot, &ids_obj, &want)) return NULL;
+    ids = sk_ids_from(ids_obj);
+    if (!ids || sk_session_enter(o) < 0) {
+        Py_XDECREF(ids);
+        return NULL;
+    }
+    n = sk_max_i32(0, want);
+    Py_BEGIN_ALLOW_THREADS
+        rc = sk_session_draft(o->s, slot, sk_ids_data(ids), sk_ids_count(ids), out, &n, &st);
+    Py_END_ALLOW_THREADS
+    sk_session_leave(o);
+    Py_DECREF(ids);
+    if (rc != SK_OK) return sk_session_raise(self, &st);
+    list = PyList_New(n);
+    for (int32_t i = 0; list && i < n; i++) {
+        PyObject *id = PyLong_FromLong(out[i]);
+        if (!id || PyList_SetItem(list, i, id) < 0) Py_CLEAR(list);
+    }
+    return list;
+}
+
+PyObject *sk_session_py_score_begin(PyObject *self, PyObject *args)
+{
+    session_object *o = (session_object *)self;
+    sk_status st = SK_STATUS_INIT;
+    uint8_t *flags = NULL;
+    const char *layers;
+    Py_ssize_t n;
+    int32_t n_layer;
+    int slot, logits;
+    sk_code rc;
+    if (!PyArg_ParseTuple(args, "ipy#", &slot, &logits, &layers, &n) || sk_session_enter(o) < 0)
+        return NULL;
+    n_layer = sk_model_config(sk_session_program(o->s)->model)->n_layer;
+    rc = sk_mem_new((void **)&flags, (size_t)n_layer, 1, "layer flags", &st);
+    if (rc == SK_OK) {
+        memcpy(flags, layers, sk_min_size((size_t)n, (size_t)n_layer));
+        Py_BEGIN_ALLOW_THREADS
+            rc = sk_session_score_begin(o->s, slot, logits != 0, flags, &st);
+        Py_END_ALLOW_THREADS
+    }
+    sk_mem_free(flags);
+    sk_session_leave(o);
+    if (rc != SK_OK) return sk_session_raise(self, &st);
+    return PyLong_FromLong(sk_session_score_rows(o->s));
+}
+
+/* Fills the rows of the given output arrays: logits [n, V] or None, {layer: array [n, dim]}. */
+static int score_outputs(PyObject *logits, PyObject *layers, const sk_config *c, npy_intp n,
+                         float **logits_out, float **layer_out)
+{
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    *logits_out = NULL;
+    if (logits != Py_None) {
+        PyArrayObject *a = (PyArrayObject *)logits;
+        if (!PyArray_Check(logits) || PyArray_TYPE(a) != NPY_FLOAT32 || !PyArray_ISCARRAY(a) ||
+            PyArray_SIZE(a) != n * c->vocab) {
+            PyErr_SetString(PyExc_TypeError,
+                            "logits: expected a writable float32 array [n, vocab]");
+            return -1;
+        }
+        *logits_out = PyArray_DATA(a);
+    }
+    while (PyDict_Next(layers, &at, &key, &value)) {
+        PyArrayObject *a = (PyArrayObject *)value;
+        long layer = PyLong_AsLong(key);
+        if (layer < 0 || layer >= c->n_layer || !PyArray_Check(value) ||
+            PyArray_TYPE(a) != NPY_FLOAT32 || !PyArray_ISCARRAY(a) ||
+            PyArray_SIZE(a) != n * c->dim) {
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_TypeError,
+                                "layers: expected {layer: float32 array [n, dim]}");
+            return -1;
+        }
+        layer_out[layer] = PyArray_DATA(a);
+    }
+    return 0;
+}
+
+PyObject *sk_session_py_score_step(PyObject *self, PyObject *args)
+{
+    session_object *o = (session_object *)self;
+    sk_status st = SK_STATUS_INIT;
+    PyObject *ids_obj, *logits, *layers;
+    float *logits_out, **layer_out = NULL;
+    PyObject *ids;
+    const sk_config *c;
+    sk_code rc;
+    if (!PyArg_ParseTuple(args, "OOO!", &ids_obj, &logits, &PyDict_Type, &layers)) return NULL;
+    ids = sk_ids_from(ids_obj);
+    if (!ids || sk_session_enter(o) < 0) {
+        Py_XDECREF(ids);
+        return NULL;
+    }
+    c = sk_model_config(sk_session_program(o->s)->model);
+    rc = sk_mem_new((void **)&layer_out, (size_t)c->n_layer, sizeof *layer_out, "layer outputs",
+                    &st);
+    if (rc == SK_OK &&
+        score_outputs(logits, layers, c, sk_ids_count(ids), &logits_out, layer_out) == 0) {
+        Py_BEGIN_ALLOW_THREADS
+            rc = sk_session_score_step(o->s, sk_ids_data(ids), sk_ids_count(ids), logits_out,
+                                       layer_out, &st);
+        Py_END_ALLOW_THREADS
+    }
+    sk_mem_free(layer_out);
+    sk_session_leave(o);
+    Py_DECREF(ids);
+    if (rc != SK_OK) return sk_session_raise(self, &st);
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
+}
+
+PyObject *sk_session_py_score_end(PyObject *self, PyObject *unused)
+{
+    session_object *o = (session_object *)self;
+    (void)unused;
+    if (sk_session_enter(o) < 0) return NULL;
+    sk_session_score_end(o->s);
+    sk_session_leave(o);
+    Py_RETURN_NONE;
+}

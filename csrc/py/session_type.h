@@ -1,0 +1,41 @@
+/* What the two files of _native.Session share: session_type.c has the type and the requests,
+ * session_score.c drafting and scoring.
+ *
+ * A session is exclusive: a flag is taken on entry and a second caller gets StateError at once, so
+ * nothing can deadlock with the GIL, which is released around all native work. */
+#ifndef SK_PY_SESSION_TYPE_H
+#define SK_PY_SESSION_TYPE_H
+
+#include "py/module.h"
+
+#include "engine/session.h"
+
+#include <stdatomic.h>
+
+typedef struct session_object {
+    PyObject_HEAD PyObject *weights; // owner of the mapped file, whose weights are used in place
+    sk_session *s;                   // NULL once closed
+    atomic_flag busy;
+} session_object;
+
+/* Takes the session for the caller; -1 with StateError when it is busy or closed. */
+int sk_session_enter(session_object *o);
+void sk_session_leave(session_object *o);
+
+/* Raises what `st` holds, by the module that `self` belongs to. Always returns NULL. */
+PyObject *sk_session_raise(PyObject *self, const sk_status *st);
+
+/* A C-contiguous int32 array from what Python passed; the callers there have range-checked wider
+ * integers. New reference or NULL with an exception. */
+PyObject *sk_ids_from(PyObject *obj);
+const int32_t *sk_ids_data(PyObject *ids);
+int32_t sk_ids_count(PyObject *ids);
+
+/* session_score.c */
+PyObject *sk_session_py_plant(PyObject *self, PyObject *args);
+PyObject *sk_session_py_draft(PyObject *self, PyObject *args);
+PyObject *sk_session_py_score_begin(PyObject *self, PyObject *args);
+PyObject *sk_session_py_score_step(PyObject *self, PyObject *args);
+PyObject *sk_session_py_score_end(PyObject *self, PyObject *unused);
+
+#endif
