@@ -142,6 +142,7 @@ static PyObject *session_close(PyObject *self, PyObject *unused)
     Py_BEGIN_ALLOW_THREADS
         sk_session_close(s);
     Py_END_ALLOW_THREADS
+    Py_CLEAR(o->weights); // the file may go now, and not only when this object does
     sk_session_leave(o);
     Py_RETURN_NONE;
 }
