@@ -319,7 +319,8 @@ PyMethodDef sk_op_methods[] = {
      "run_op($module, name, fields, table, threads, /)\n--\n\n"
      "Checks the contract of an op and runs it on arrays in place.\n\n"
      "A view is a numpy array, or (type name, array of its bytes, shape); `table` is 'definition', "
-     "'fast', 'generic', 'avx2' or 'avx512'.\nContents are trusted: an id or a slot out of range reads foreign memory."},
+     "'fast', 'generic', 'avx2' or 'avx512'.\nContents are trusted: an id or a slot out of range "
+     "reads foreign memory."},
     {"cpu_isa", cpu_isa, METH_NOARGS,
      "cpu_isa($module, /)\n--\n\n"
      "What the fast table of the CPU uses: 'avx512', 'avx2' or 'generic'."},

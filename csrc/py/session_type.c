@@ -614,12 +614,12 @@ static PyObject *session_config(PyObject *self, PyObject *unused)
     p = sk_session_program(o->s);
     c = sk_model_config(p->model);
     kernels = strcmp(p->options.kernels, "fast") == 0 ? sk_cpu_isa() : p->options.kernels;
-    out = Py_BuildValue("{sssisisisisisisisisisisiss}", "architecture", c->arch, "n_layer",
-                        (int)c->n_layer, "dim", (int)c->dim, "n_head", (int)c->n_head, "n_kv",
-                        (int)c->n_kv, "head_dim", (int)c->head_dim, "ffn", (int)c->ffn, "vocab",
-                        (int)c->vocab, "ctx_train", (int)c->ctx_train, "width", (int)p->width,
-                        "rows", (int)p->n_rows, "threads", (int)p->options.threads, "kernels",
-                        kernels);
+    out =
+        Py_BuildValue("{sssisisisisisisisisisisiss}", "architecture", c->arch, "n_layer",
+                      (int)c->n_layer, "dim", (int)c->dim, "n_head", (int)c->n_head, "n_kv",
+                      (int)c->n_kv, "head_dim", (int)c->head_dim, "ffn", (int)c->ffn, "vocab",
+                      (int)c->vocab, "ctx_train", (int)c->ctx_train, "width", (int)p->width, "rows",
+                      (int)p->n_rows, "threads", (int)p->options.threads, "kernels", kernels);
     leave(o);
     return out;
 }
