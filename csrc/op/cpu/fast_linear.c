@@ -390,8 +390,8 @@ void sk_fast_linear_run(const void *args, const sk_cpu *cpu, sk_linear_block blo
     }
     j.scratch = (float *)(void *)(cpu->work + round_up(4 * floats, 64));
     sk_pool_run(cpu->pool, n_rows, 65536 / k + 1, widen_rows, &widen);
-    // Some tens of microseconds of work: less is not worth waking a thread for.
-    sk_pool_run(cpu->pool, n_blocks, 1 + 131072 / (k * outputs * n_rows), run_blocks, &j);
+    // A few microseconds of work: less is not worth waking a thread for.
+    sk_pool_run(cpu->pool, n_blocks, 1 + 32768 / (k * outputs * n_rows), run_blocks, &j);
 }
 
 void sk_avx2_linear(const void *args, const sk_cpu *cpu)
