@@ -10,7 +10,8 @@
 
 static sk_code no_memory(size_t n, size_t size, const char *what, sk_status *st)
 {
-    return SK_FAIL(st, SK_NOMEM, "host memory: %zu x %zu bytes wanted for %s", n, size, what);
+    return SK_FAIL(st, SK_NOMEM, "host memory: expected %zu x %zu bytes for %s, found less", n,
+                   size, what);
 }
 
 sk_code sk_mem_new(void **out, size_t n, size_t size, const char *what, sk_status *st)

@@ -19,6 +19,8 @@ static sk_code check_options(const sk_options *o, sk_status *st)
     if (o->prefill_chunk < 1 || o->prefill_chunk > 8192)
         return outside(st, "prefill_chunk", "1 .. 8192", o->prefill_chunk);
     if (o->threads < 1 || o->threads > 1024) return outside(st, "threads", "1 .. 1024", o->threads);
+    if ((int)d->kind < 0 || d->kind > SK_DRAFTER_NGRAM)
+        return outside(st, "drafter", "a kind in 0 .. 2", (int64_t)d->kind);
     if (d->k < 0 || d->k >= SK_WIDTH_MAX) return outside(st, "drafter", "0 .. 15 proposals", d->k);
     if (d->kind != SK_DRAFTER_NONE && d->k < 1)
         return outside(st, "drafter", "at least 1 proposal", d->k);

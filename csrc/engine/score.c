@@ -87,14 +87,19 @@ sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int32_t n, floa
                               float *const *out, sk_status *st)
 {
     const sk_pass *pass = &s->score.pass;
+    const int32_t n_layer = sk_model_config(s->prog.model)->n_layer;
     sk_row *rows = s->score_control.p;
     int32_t *pass_ids = (int32_t *)(void *)(rows + pass->n_rows);
-    if (!s->scoring) return SK_FAIL(st, SK_STATE, "score: expected an open scoring pass");
+    if (!s->scoring)
+        return SK_FAIL(st, SK_STATE, "score: expected an open scoring pass, found none");
     if (n < 1 || n > pass->n_rows || s->score_pos + n > s->prog.options.ctx)
         return SK_FAIL(st, SK_INVALID,
                        "score: expected 1 .. %d tokens in a context of %d, found %d at %d",
                        (int)pass->n_rows, (int)s->prog.options.ctx, (int)n, (int)s->score_pos);
     SK_TRY(sk_session_check_ids(s, ids, n, st));
+    for (int32_t i = 0; i < n_layer; i++)
+        if (s->score.taps[i] >= 0 && out && !out[i])
+            return SK_FAIL(st, SK_INVALID, "score: expected room for layer %d, found none", (int)i);
     for (int32_t i = 0; i < pass->n_rows; i++) {
         rows[i] = i < n ? (sk_row){s->score_slot, s->score_pos + i, i} : (sk_row){-1, 0, 0};
         pass_ids[i] = i < n ? ids[i] : 0;
@@ -103,7 +108,7 @@ sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int32_t n, floa
     sk_exec_run(&s->exec, &s->score_bound, SK_STAGE_CONTROL, SK_STAGE_PUBLISH);
     s->score_pos += n;
     if (logits && s->score.logits >= 0) copy_out(s, s->score.logits, n, logits);
-    for (int32_t i = 0; out && i < sk_model_config(s->prog.model)->n_layer; i++)
+    for (int32_t i = 0; out && i < n_layer; i++)
         if (s->score.taps[i] >= 0) copy_out(s, s->score.taps[i], n, out[i]);
     return SK_OK;
 }

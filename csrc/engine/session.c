@@ -183,7 +183,8 @@ sk_code sk_session_check_slot(const sk_session *s, int32_t slot, bool need_idle,
     if (slot < 0 || slot >= s->prog.options.slots)
         return SK_FAIL(st, SK_INVALID, "slot: expected 0 .. %d, found %d",
                        (int)s->prog.options.slots - 1, (int)slot);
-    if (s->scoring) return SK_FAIL(st, SK_STATE, "slot %d: scoring is open", (int)slot);
+    if (s->scoring)
+        return SK_FAIL(st, SK_STATE, "slot %d: expected no open scoring, found one", (int)slot);
     if (need_idle && s->host[slot].phase != SK_PHASE_IDLE)
         return SK_FAIL(st, SK_STATE, "slot %d: expected idle, found a request in it", (int)slot);
     return SK_OK;
@@ -320,7 +321,7 @@ sk_code sk_session_round(sk_session *s, const sk_ctl_slot *licence, const sk_don
     const int64_t k = s->round_at;
     sk_ctl_entry *e = (sk_ctl_entry *)(void *)s->addr[rb->ring] + k % rb->n_ring;
     const sk_done *done = (const sk_done *)(const void *)s->addr[rb->done] + k % rb->n_ring;
-    if (s->scoring) return SK_FAIL(st, SK_STATE, "round: scoring is open");
+    if (s->scoring) return SK_FAIL(st, SK_STATE, "round: expected no open scoring, found one");
     for (int32_t i = 0; i < SK_SLOTS_MAX; i++) {
         e->slot[i] = (sk_ctl_slot){SK_LICENCE_ALL, 0};
         if (licence && i < rb->n_slots) e->slot[i] = licence[i];
@@ -332,9 +333,9 @@ sk_code sk_session_round(sk_session *s, const sk_ctl_slot *licence, const sk_don
     e->seq_end = k;
     sk_exec_run(&s->exec, &s->round, SK_STAGE_CONTROL, SK_STAGE_PUBLISH);
     if (done->seq != k || done->seq_end != k || done->flags)
-        return SK_FAIL(st, SK_STATE, "round %lld: completion record %lld/%lld, flags %d",
-                       (long long)k, (long long)done->seq, (long long)done->seq_end,
-                       (int)done->flags);
+        return SK_FAIL(
+            st, SK_STATE, "round %lld: expected its completion record, found %lld/%lld, flags %d",
+            (long long)k, (long long)done->seq, (long long)done->seq_end, (int)done->flags);
     s->round_at = k + 1;
     *out = done;
     return SK_OK;
@@ -394,8 +395,7 @@ sk_code sk_session_plant(sk_session *s, int32_t slot, const int32_t *table, int6
     const int32_t ctx = s->prog.options.ctx;
     int32_t *row, *cycle;
     SK_TRY(sk_session_check_slot(s, slot, false, st));
-    if (rb->planted < 0)
-        return SK_FAIL(st, SK_STATE, "planted drafts: expected an engine with the planted drafter");
+    if (rb->planted < 0) return SK_FAIL(st, SK_STATE, "drafter: expected planted, found another");
     if (n < 0 || n > (int64_t)ctx + 1)
         return SK_FAIL(st, SK_INVALID, "planted table: expected at most %d tokens, found %lld",
                        (int)ctx + 1, (long long)n);

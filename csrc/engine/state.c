@@ -60,7 +60,8 @@ sk_code sk_session_save(sk_session *s, int32_t slot, uint8_t **out, uint64_t *n_
     uint8_t *blob = NULL, *at;
     SK_TRY(sk_session_check_slot(s, slot, false, st));
     if (s->host[slot].phase == SK_PHASE_PREFILL)
-        return SK_FAIL(st, SK_STATE, "slot %d: expected prefill to be complete", (int)slot);
+        return SK_FAIL(st, SK_STATE, "slot %d: expected complete prefill, found some left",
+                       (int)slot);
     SK_TRY(sk_session_settle(s, slot, SK_LICENCE_ALL, st));
     head.n = sk_slot_at(s, slot)->n;
     head.anchor = sk_slot_at(s, slot)->anchor;
@@ -145,7 +146,8 @@ sk_code sk_session_copy(sk_session *s, int32_t from, int32_t to, sk_status *st)
     if (from == to)
         return SK_FAIL(st, SK_INVALID, "slots: expected two different ones, found %d", (int)from);
     if (s->host[from].phase == SK_PHASE_PREFILL)
-        return SK_FAIL(st, SK_STATE, "slot %d: expected prefill to be complete", (int)from);
+        return SK_FAIL(st, SK_STATE, "slot %d: expected complete prefill, found some left",
+                       (int)from);
     SK_TRY(sk_session_settle(s, from, SK_LICENCE_ALL, st));
     SK_TRY(sk_session_reset(s, to, st));
     src = sk_slot_at(s, from);

@@ -85,8 +85,8 @@ static sk_code need(sk_binder *b, const char *name, char real[SK_TENSOR_NAME_MAX
     sk_binder_mark(b, t);
     if (!sk_dtype_is_weight(t->type))
         return SK_FAIL_CHECK(b->st, SK_UNSUPPORTED, "BAD_TYPE", t->file_off,
-                             "%s: tensor %s: type %s is not one of weights", sk_ckpt_path(b->ck),
-                             real, sk_dtype_name(t->type));
+                             "%s: tensor %s: expected a type of weights, found %s",
+                             sk_ckpt_path(b->ck), real, sk_dtype_name(t->type));
     *out = t;
     return SK_OK;
 }

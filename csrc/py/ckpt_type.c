@@ -371,7 +371,7 @@ static PyObject *new_values(sk_module_state *ms, const sk_tensor *t)
     PyObject *array = PyArray_SimpleNew(1, &n, NPY_FLOAT);
     if (array || !PyErr_ExceptionMatches(PyExc_MemoryError)) return array;
     PyErr_Clear();
-    SK_FAIL(&st, SK_NOMEM, "host memory: %llu x 4 bytes wanted for tensor %.*s",
+    SK_FAIL(&st, SK_NOMEM, "host memory: expected %llu x 4 bytes for tensor %.*s, found less",
             (unsigned long long)t->n_elems, (int)t->name.n, t->name.p);
     return sk_raise(ms, &st);
 }

@@ -96,7 +96,7 @@ static sk_code bind_array(const call *c, const sk_field *f, PyArrayObject *array
         if (!sk_view_span(&dense, &span) || !PyArray_IS_C_CONTIGUOUS(array) ||
             (uint64_t)PyArray_NBYTES(array) != span)
             return SK_FAIL(st, SK_INVALID,
-                           "%s: %s: expected an array with dense rows that holds the shape exactly",
+                           "%s: %s: expected an array with dense rows of the shape, found another",
                            op, f->name);
         memcpy(v->stride, dense.stride, sizeof v->stride);
     }

@@ -22,10 +22,10 @@ int sk_session_enter(session_object *o)
 {
     sk_status st = SK_STATUS_INIT;
     if (atomic_flag_test_and_set(&o->busy)) {
-        (void)SK_FAIL(&st, SK_STATE, "session is already running in another thread");
+        (void)SK_FAIL(&st, SK_STATE, "session: expected idle, found it running in another thread");
     } else if (!o->s) {
         atomic_flag_clear(&o->busy);
-        (void)SK_FAIL(&st, SK_STATE, "session is closed");
+        (void)SK_FAIL(&st, SK_STATE, "session: expected open, found it closed");
     } else {
         return 0;
     }
@@ -134,7 +134,7 @@ static PyObject *session_close(PyObject *self, PyObject *unused)
     sk_session *s;
     (void)unused;
     if (atomic_flag_test_and_set(&o->busy)) {
-        (void)SK_FAIL(&st, SK_STATE, "session is already running in another thread");
+        (void)SK_FAIL(&st, SK_STATE, "session: expected idle, found it running in another thread");
         return sk_session_raise(self, &st);
     }
     s = o->s;
@@ -239,19 +239,24 @@ static PyObject *session_round(PyObject *self, PyObject *licence_obj)
     const sk_done *done = NULL;
     PyObject *out;
     int32_t n_slots;
+    sk_code rc;
     if (sk_session_enter(o) < 0) return NULL;
     n_slots = sk_session_program(o->s)->options.slots;
     if (licence_obj != Py_None && licences_from(licence_obj, n_slots, licence) < 0) {
         sk_session_leave(o);
         return NULL;
     }
-    NATIVE(o, st, sk_session_round(o->s, licence_obj == Py_None ? NULL : licence, &done, &st));
-    out = PyTuple_New(n_slots);
+    Py_BEGIN_ALLOW_THREADS
+        rc = sk_session_round(o->s, licence_obj == Py_None ? NULL : licence, &done, &st);
+    Py_END_ALLOW_THREADS
+    // The record is the session's, so nobody else may enter before it has been read.
+    out = rc == SK_OK ? PyTuple_New(n_slots) : NULL;
     for (int32_t i = 0; out && i < n_slots; i++) {
         PyObject *slot = done_slot(&done->slot[i]);
         if (!slot || PyTuple_SetItem(out, i, slot) < 0) Py_CLEAR(out);
     }
-    return out;
+    sk_session_leave(o);
+    return rc == SK_OK ? out : sk_session_raise(self, &st);
 }
 
 static PyObject *session_logits(PyObject *self, PyObject *args)
@@ -266,8 +271,8 @@ static PyObject *session_logits(PyObject *self, PyObject *args)
     p = sk_session_program(o->s);
     if (first < 0 || n < 0 || first > p->n_rows - n) {
         sk_session_leave(o);
-        (void)SK_FAIL(&st, SK_INVALID, "logits: expected rows within 0 .. %d, found %d .. %d",
-                      (int)p->n_rows, first, first + n);
+        (void)SK_FAIL(&st, SK_INVALID, "logits: expected rows within 0 .. %d, found %d from %d",
+                      (int)p->n_rows, n, first);
         return sk_session_raise(self, &st);
     }
     dims[0] = n;

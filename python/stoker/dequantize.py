@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from ._vocabulary import shown
 from .checkpoint import Checkpoint, Tensor, printable
 from .checkpoint import open as open_checkpoint
 from .errors import FormatError, InvalidArgumentError, UnsupportedError
@@ -27,6 +28,10 @@ DTYPES = {"f32": ("F32", 4), "bf16": ("BF16", 2), "f16": ("F16", 2)}
 # Integers and bools are no weights: they are copied, and keep their type.
 _COPIED = {"I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL"}
 _BLOCK = 128
+_BLOCK_KEYS = (
+    "quantization_config.weight_block_size",
+    "quantization_config.config_groups.group_0.weights.block_structure",
+)
 _CHUNK = 1 << 22  # elements converted at a time
 _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
@@ -49,13 +54,25 @@ def to_bf16(x: NDArray[np.float32]) -> NDArray[np.uint16]:
     return np.where(nan, (bits >> 16) | 0x40, rounded).astype(np.uint16)
 
 
-def _block_shape(config: dict[str, Any] | None) -> tuple[int, int]:
-    quantization = (config or {}).get("quantization_config") or {}
-    groups = (quantization.get("config_groups") or {}).get("group_0") or {}
-    said = quantization.get("weight_block_size") or (groups.get("weights") or {}).get(
-        "block_structure"
-    )
-    return (int(said[0]), int(said[1])) if said else (_BLOCK, _BLOCK)
+def _block_shape(checkpoint: Checkpoint) -> tuple[int, int]:
+    """Rows and columns that share a scale; one number stands for both."""
+    for path in _BLOCK_KEYS:
+        value: Any = checkpoint.config
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is None:
+            continue
+        pair = [value, value] if isinstance(value, int) else value
+        if (
+            isinstance(pair, list)
+            and len(pair) == 2
+            and all(type(n) is int and n > 0 for n in pair)
+        ):
+            return pair[0], pair[1]
+        raise FormatError(
+            f"{checkpoint.path}: {path}: expected two numbers above 0, found {shown(value)}"
+        )
+    return _BLOCK, _BLOCK
 
 
 class _Plan:
@@ -63,7 +80,7 @@ class _Plan:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
-        self.block = _block_shape(checkpoint.config)
+        self.block = _block_shape(checkpoint)
         self.sidecars: set[str] = set()
         self.items = list(self._items())
         self.items = [item for item in self.items if item.name not in self.sidecars]
@@ -220,7 +237,9 @@ def dequantize(
     if dtype not in DTYPES:
         raise InvalidArgumentError(f"dtype: expected f32, bf16 or f16, found {dtype!r}")
     if path.suffix != ".safetensors":
-        raise InvalidArgumentError(f"{path}: expected a name that ends in .safetensors")
+        raise InvalidArgumentError(
+            f"{path}: expected a name that ends in .safetensors, found another"
+        )
     if not isinstance(source, Checkpoint):
         with open_checkpoint(source) as checkpoint:
             return dequantize(checkpoint, target, dtype=dtype, progress=progress)

@@ -113,9 +113,7 @@ class Engine:
         self._owns = not isinstance(model, Checkpoint)
         self.checkpoint = open_checkpoint(model) if not isinstance(model, Checkpoint) else model
         try:
-            trained = self.checkpoint.metadata.get(f"{self.checkpoint.architecture}.context_length")
-            if isinstance(trained, int) and 0 < trained < context:
-                context = trained
+            context = min(context, _trained_context(self.checkpoint) or context)
             self._progress("tokenizer", 0, 1)
             self.tokenizer = tokenizer if tokenizer is not None else self._own_tokenizer()
             self._progress("plan", 0, 1)
@@ -478,11 +476,20 @@ class Engine:
         )
 
 
+def _trained_context(checkpoint: Checkpoint) -> int | None:
+    """Positions that the model was made for, as far as the checkpoint says so."""
+    if checkpoint.format == "safetensors":
+        n = (checkpoint.config or {}).get("max_position_embeddings")
+    else:
+        n = checkpoint.metadata.get(f"{checkpoint.architecture}.context_length")
+    return n if isinstance(n, int) and n > 0 else None
+
+
 class _Closed:
     """Stands in for the session of a closed engine."""
 
     def __getattr__(self, name: str) -> Any:
-        raise StateError("engine is closed")
+        raise StateError("engine: expected open, found it closed")
 
 
 def _pick_device(device: str) -> str:

@@ -8,9 +8,9 @@ from stoker import _native
 from tolerances import from_bf16, to_bf16
 
 I32 = np.int32
-# What has to agree with the definition: the fast table, and on a better processor that of a lesser.
-FASTS = ("fast", *(("avx2",) if _native.cpu_isa() == "avx512" else ()))
-TABLES = ("definition", *FASTS)
+ISAS = ("generic", "avx2", "avx512")  # each needs what the ones before it need
+FAST = ISAS[: ISAS.index(_native.cpu_isa()) + 1]  # those that run on this processor
+TABLES = ("definition", *FAST)
 BLOCKS = tuple(name for name in IDS if name != "Q8_K")  # which is no type of weights
 PLAIN = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "I8": np.int8,
          "I16": np.int16, "I32": np.int32, "I64": np.int64}  # fmt: skip

@@ -88,6 +88,19 @@ def test_second_module_object_has_its_own_state():
         other.device_need(-1)
 
 
+def test_exceptions_have_their_attributes_wherever_they_are_raised():
+    for name in dir(_native):
+        kind = getattr(_native, name)
+        if not (isinstance(kind, type) and issubclass(kind, _native.Error)):
+            continue
+        error = kind("text")  # as Python code raises it
+        assert (error.native, error.where, error.step, error.check) == (0, 0, None, None), name
+        assert bool(error.code) == (kind is not _native.Error), name
+    with pytest.raises(_native.InvalidArgumentError) as raised:
+        _native.run_op("add", {}, "fast", 0)
+    assert raised.value.code == "INVALID" == _native.InvalidArgumentError.code
+
+
 # The stub file
 
 

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from stoker.cli import main
 from stoker.dequantize import dequantize, to_bf16
 from test_hf_scaled import BASE, KINDS, model
-from tolerances import from_bf16
+from tolerances import DECODED, F32_SAME, from_bf16
 from tolerances import to_bf16 as reference_bf16
 
 
@@ -58,7 +58,7 @@ def test_scaled(tmp_path: Path, kind: str) -> None:
     assert set(got) - scales == set(values)
     for name, want in values.items():
         assert got[name].shape == want.shape
-        np.testing.assert_allclose(got[name], want, rtol=3e-7, atol=0)
+        np.testing.assert_allclose(got[name], want, rtol=DECODED, atol=0)
 
 
 def test_bf16_rounding() -> None:
@@ -87,6 +87,29 @@ def test_refused(tmp_path: Path) -> None:
     assert read(tmp_path / "b.safetensors")["n"].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "quantization, found",
+    [
+        ({"weight_block_size": [0, 128]}, "an array of 2"),
+        ({"weight_block_size": "128"}, "'128'"),
+        ({"config_groups": {"group_0": {"weights": {"block_structure": [128]}}}}, "an array of 1"),
+    ],
+)
+def test_block_sizes_that_are_none(tmp_path: Path, quantization: dict, found: str) -> None:
+    tensors, _ = model("block")
+    settings = tiny_hf.config(BASE, quantization_config=quantization)
+    folder = tiny_hf.write(tmp_path / "m", tensors, settings)
+    with pytest.raises(stoker.FormatError, match=f"expected two numbers above 0, found {found}"):
+        dequantize(folder, tmp_path / "out.safetensors")
+
+
+@pytest.mark.parametrize("quantization", [None, [1], "fp8", {"config_groups": [3]}])
+def test_configurations_that_say_nothing_about_blocks(tmp_path: Path, quantization: object) -> None:
+    tensors, _ = model("block")
+    settings = tiny_hf.config(BASE, quantization_config=quantization)
+    assert dequantize(tiny_hf.write(tmp_path, tensors, settings), tmp_path / "out.safetensors")
+
+
 def test_the_written_model_runs(tmp_path: Path) -> None:
     from test_hf_folder import logits, relative
 
@@ -94,4 +117,4 @@ def test_the_written_model_runs(tmp_path: Path) -> None:
     folder = tiny_hf.write(tmp_path / "m", tensors, tiny_hf.config(BASE))
     plain = tiny_hf.write(tmp_path / "p", {}, tiny_hf.config(BASE))
     dequantize(folder, plain / "model.safetensors")
-    assert relative(logits(plain), logits(folder)) < 1e-5
+    assert relative(logits(plain), logits(folder)) < F32_SAME

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dense
-from op_tools import FASTS, TABLES, act, act_out, bf16, ints, row_table, run
+from op_tools import FAST, TABLES, act, act_out, bf16, ints, row_table, run
 from tolerances import close_bf16, close_elements, to_bf16
 
 ACTS = ("BF16", "F32")
@@ -74,7 +74,7 @@ def test_fast_is_the_definition(kind):
         how = {"window": int(rng.integers(0, 60)), "split": int(rng.integers(1, 50))}
         want = attend(q, k, v, slots, pos, kind, **how)
         for threads in (1, 2, 3, 4):
-            for table in FASTS:
+            for table in FAST:
                 got = attend(q, k, v, slots, pos, kind, table, threads, **how)
                 assert got.tobytes() == want.tobytes(), (q.shape, k.shape, how, table, threads)
 
@@ -95,7 +95,7 @@ def test_rows_that_share_keys(kind, d):
         how = {"window": window, "split": split}
         want = attend(q, k, v, slots, pos, kind, **how)
         assert np.isfinite(want).all()
-        for table in FASTS:
+        for table in FAST:
             for threads in (1, 2, 4):
                 got = attend(q, k, v, slots, pos, kind, table, threads, **how)
                 assert got.tobytes() == want.tobytes(), (rows, group, how, table, threads)

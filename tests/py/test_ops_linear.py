@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from blocks import IDS, sizes
-from op_tools import BLOCKS, FAST_TYPES, FASTS, TABLES, TYPES, act, ints, run, weights
+from op_tools import BLOCKS, FAST_TYPES, FAST, TABLES, TYPES, act, ints, run, weights
 import dense
 from tolerances import close_linear
 
@@ -75,7 +75,7 @@ def test_fast_is_the_definition(kind):
         count = int(rng.integers(0, p + 1))
         want = linear(x, w, n, p, "definition", 1, count)
         for threads in (1, 2, 3, 4):
-            for table in FASTS:
+            for table in FAST:
                 got = linear(x, w, n, p, table, threads, count)
                 assert got.tobytes() == want.tobytes(), (k, n, p, count, table, threads)
 
@@ -94,7 +94,7 @@ def test_fast_is_the_definition_for_any_bytes(kind):
     for p in (1, 3, 9):
         part = (x[0], x[1][:p], (p, blocks * elems))
         want = linear(part, w, n, p, "definition")
-        for table in FASTS:
+        for table in FAST:
             got = linear(part, w, n, p, table)
             np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
             assert np.nan_to_num(got).tobytes() == np.nan_to_num(want).tobytes(), (p, table)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rounds as naive
-from op_tools import I32, ints, run
+from op_tools import I32, TABLES, ints, run
 from rounds import ALL, HOST, LENGTH, NONE, STOP, WAIT
 
 SLOTS, STOPS, WIDTH = 64, 32, 16
@@ -516,7 +516,7 @@ def same_slot(d, b, s, record):
         assert (record["n"], record["finish"]) == (0, s.finish)
 
 
-@pytest.mark.parametrize("table", ["definition", "fast"])
+@pytest.mark.parametrize("table", TABLES)
 def test_counters_are_exact_over_a_whole_request(table):
     d = Device(ctx=64, width=5, table=table)
     d.start(0, [1, 2, 3], plain_next([1, 2, 3], 1000), max_tokens=21)

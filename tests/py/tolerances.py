@@ -1,4 +1,4 @@
-"""Every numeric bound of the op tests, by name. A failing test means: fix the kernel."""
+"""Every numeric bound of the tests, by name. A failing test means: fix the kernel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ LINEAR_REL_L2 = 3e-6  # a row of a matrix product before output rounding, agains
 ELEMENTWISE = 1e-5  # largest error of an element, relative to the row's largest magnitude
 BF16_ULPS = 1  # how far a BF16 output may be from the rounded FP64 value ...
 BF16_SHARE = 0.005  # ... and the share of elements that may differ at all
+SUM_ERROR = 1e-6  # of a product in FP32, relative to the sum of its terms' magnitudes
+ROTATION = 1e-6  # of rotations by multiples of a quarter turn, values of order one
+DECODED = 3e-7  # relative: a decoded value times a scale, two roundings to FP32
+
+# Whole models, relative to the row's largest magnitude.
+F32_WHOLE = 2e-5  # FP32 sums through all layers, against float64 or with rows in another order
+F32_SAME = 1e-5  # the same weights, scaled before or while they are multiplied
+BF16_WHOLE = 0.05  # mode bf16 against f32
+BF16_VISIBLE = 1e-5  # ... and how far apart they are at least
+VISIBLE = 1e-3  # what a rule of the model changes at least
+LOGPROB = 1e-9  # absolute, the same formula in float64
 
 
 def finite(x: np.ndarray) -> np.ndarray:
