@@ -413,7 +413,9 @@ def test_option_errors(tiny_path: Path) -> None:
         "prefill_chunk: expected 1 .. 8192, found 0": {"prefill_chunk": 0},
         "numerics: expected bf16 or f32, found 'f16'": {"numerics": "f16"},
         "mode: expected graph or eager, found 'fast'": {"mode": "fast"},
-        "kernels: expected fast or definition or generic or avx2 or avx512, found 'x'": {"kernels": "x"},
+        "kernels: expected fast or definition or generic or avx2 or avx512, found 'x'": {
+            "kernels": "x"
+        },
         "seed: expected an integer, found 'a'": {"seed": "a"},
         "slots: expected a 32-bit integer": {"slots": 2**40},
         "drafter: expected none, ngram:K or planted:K, found 'tree:4'": {"drafter": "tree:4"},
@@ -588,6 +590,29 @@ def test_interrupt_leaves_a_usable_engine(tiny_path: Path, plain: stoker.Result)
 
 
 # What people see.
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_an_open_stream_has_the_engine(tiny_path: Path, plain: stoker.Result, slots: int) -> None:
+    """Whoever comes second is refused, and does the first no harm."""
+    with engine(tiny_path, slots=slots) as e:
+        stream = e.stream(PROMPT, len(plain.ids), ignore_eos=True)
+        ids = [*next(stream).ids]
+        for second in (
+            lambda: e.generate(PROMPT, 3),
+            lambda: next(e.stream(PROMPT, 3)),
+            lambda: e.evaluate(PROMPT),
+            lambda: e.draft(PROMPT),
+        ):
+            with bad("engine: expected it to be idle, found requests running", stoker.StateError):
+                second()
+        for event in stream:
+            ids += event.ids
+        assert ids == plain.ids
+        abandoned = e.stream(PROMPT, 9)
+        next(abandoned)
+        abandoned.close()
+        assert e.generate(PROMPT, 9, ignore_eos=True).ids == plain.ids[:9]
 
 
 def test_stream_is_generate_in_pieces(tiny_path: Path) -> None:
