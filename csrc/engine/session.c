@@ -79,9 +79,8 @@ static sk_code open_in(sk_session *s, const sk_options *options, sk_status *st)
     SK_TRY(sk_pool_make(&s->pool, options->threads, st));
     SK_TRY(sk_bound_make(&s->round, &s->prog.round, s->addr, s->transients.p, st));
     SK_TRY(sk_bound_make(&s->prefill, &s->prog.prefill.plan, s->addr, s->transients.p, st));
-    s->exec = (sk_exec){.table = s->table,
-                        .cpu = {s->pool, s->work.p, s->work.bytes},
-                        .poison = options->poison};
+    s->exec = (sk_exec){
+        .table = s->table, .cpu = {s->pool, s->work.p, s->work.bytes}, .poison = options->poison};
     if (s->prog.rb.planted >= 0) // nothing is planted yet
         memset(s->addr[s->prog.rb.planted], 0xff, s->prog.space.bufs[s->prog.rb.planted].bytes);
     return SK_OK;
@@ -187,7 +186,8 @@ static sk_code check_request(const sk_request *r, sk_status *st)
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-/* Recurrent state and windows start from zero; caches need no clearing, nothing reads past n. */
+/* Recurrent state and windows start from zero. Caches need no clearing, nothing reads past n, but
+ * for the rows that even an empty state keeps (the token window's anchor). */
 static void clear_slot(sk_session *s, int32_t slot)
 {
     const sk_space *sp = &s->prog.space;
@@ -196,8 +196,9 @@ static void clear_slot(sk_session *s, int32_t slot)
         uint64_t n_bytes;
         uint8_t *p;
         if (b->role != SK_ROLE_STATE && b->role != SK_ROLE_PENDING) continue;
-        if (b->role == SK_ROLE_STATE && b->keep == SK_KEEP_ROWS) continue;
         p = sk_slot_bytes(s, (int32_t)i, slot, &n_bytes);
+        if (b->role == SK_ROLE_STATE && b->keep == SK_KEEP_ROWS)
+            n_bytes = n_bytes / (uint64_t)b->dim[1] * (uint64_t)b->keep_extra;
         memset(p, 0, n_bytes);
     }
 }

@@ -342,6 +342,15 @@ def test_save_restore_copy(tiny_path: Path, plain: stoker.Result) -> None:
             assert ids == plain.ids[20:]
 
 
+def test_a_reset_slot_holds_nothing(tiny_path: Path) -> None:
+    """The saved state of an empty slot is that of a fresh one, whatever was in it."""
+    with engine(tiny_path) as e:
+        fresh = e._session.save(0)
+        e.generate(PROMPT, 3)
+        e._session.reset(0)
+        assert e._session.save(0) == fresh
+
+
 def test_continuing_with_more_prompt(tiny_path: Path) -> None:
     more = RNG.integers(0, 256, 30).tolist()
     with engine(tiny_path, slots=2) as e:
