@@ -5,7 +5,9 @@
 
 #include "base/layout.h"
 #include "base/mem.h"
+#include "base/room.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- opening ------------------------------------------------------------------------------- */
@@ -17,16 +19,24 @@ static bool in_block(const sk_buf *b, bool control)
 }
 
 /* Dry run, one allocation, then addresses: the same walk twice. */
-static sk_code take_block(sk_session *s, bool control, sk_block *out, sk_status *st)
+static sk_code size_block(const sk_session *s, bool control, sk_block *out, sk_status *st)
 {
     const sk_space *sp = &s->prog.space;
-    sk_layout dry = {0}, wet = {0};
+    sk_layout dry = {0};
     for (size_t i = 0; i < sp->n; i++)
         if (in_block(&sp->bufs[i], control)) (void)sk_layout_add(&dry, sp->bufs[i].bytes);
     if (dry.bad || dry.used > SIZE_MAX)
         return SK_FAIL(st, SK_NOMEM, "host memory: session state exceeds the address space");
-    SK_TRY(sk_mem_new_aligned(&out->p, dry.used, control ? "control blocks" : "request state", st));
     out->bytes = dry.used;
+    return SK_OK;
+}
+
+static sk_code take_block(sk_session *s, bool control, sk_block *out, sk_status *st)
+{
+    const sk_space *sp = &s->prog.space;
+    sk_layout wet = {0};
+    SK_TRY(
+        sk_mem_new_aligned(&out->p, out->bytes, control ? "control blocks" : "request state", st));
     for (size_t i = 0; i < sp->n; i++)
         if (in_block(&sp->bufs[i], control))
             s->addr[i] = (uint8_t *)out->p + sk_layout_add(&wet, sp->bufs[i].bytes);
@@ -44,23 +54,41 @@ static uint8_t *in_place(const uint8_t *weight)
     return u.out;
 }
 
-static sk_code take_memory(sk_session *s, sk_status *st)
+/* Sizes first, so that what does not fit is refused before any of it is taken. */
+static sk_code size_memory(sk_session *s, sk_status *st)
 {
     const sk_program *p = &s->prog;
     const int32_t threads = p->options.threads;
+    const sk_block *blocks[] = {&s->state, &s->control, &s->transients, &s->work};
+    char what[160];
+    uint64_t total = 0;
+    SK_TRY(size_block(s, false, &s->state, st));
+    SK_TRY(size_block(s, true, &s->control, st));
+    s->transients.bytes = p->round.transient_bytes > p->prefill.plan.transient_bytes
+                              ? p->round.transient_bytes
+                              : p->prefill.plan.transient_bytes;
+    s->work.bytes = sk_exec_work_bytes(&p->round, threads);
+    if (s->work.bytes < sk_exec_work_bytes(&p->prefill.plan, threads))
+        s->work.bytes = sk_exec_work_bytes(&p->prefill.plan, threads);
+    for (size_t i = 0; i < SK_COUNT(blocks); i++)
+        if (!sk_add_u64(total, blocks[i]->bytes, &total)) total = UINT64_MAX;
+    (void)snprintf(what, sizeof what, "%d slots of %d positions (%llu) and passes (%llu)",
+                   (int)p->options.slots, (int)p->options.ctx, (unsigned long long)s->state.bytes,
+                   (unsigned long long)(total - s->state.bytes));
+    return sk_room_need(total, what, st);
+}
+
+static sk_code take_memory(sk_session *s, sk_status *st)
+{
+    const sk_program *p = &s->prog;
+    SK_TRY(size_memory(s, st));
     s->n_addr = p->space.n;
     SK_TRY(sk_mem_new((void **)&s->addr, s->n_addr, sizeof *s->addr, "buffer addresses", st));
     for (size_t i = 0; i < s->n_addr; i++)
         if (p->space.bufs[i].role == SK_ROLE_WEIGHT) s->addr[i] = in_place(p->space.bufs[i].source);
     SK_TRY(take_block(s, false, &s->state, st));
     SK_TRY(take_block(s, true, &s->control, st));
-    s->transients.bytes = p->round.transient_bytes > p->prefill.plan.transient_bytes
-                              ? p->round.transient_bytes
-                              : p->prefill.plan.transient_bytes;
     SK_TRY(sk_mem_new_aligned(&s->transients.p, s->transients.bytes, "transients", st));
-    s->work.bytes = sk_exec_work_bytes(&p->round, threads);
-    if (s->work.bytes < sk_exec_work_bytes(&p->prefill.plan, threads))
-        s->work.bytes = sk_exec_work_bytes(&p->prefill.plan, threads);
     return sk_mem_new_aligned(&s->work.p, s->work.bytes, "scratch", st);
 }
 

@@ -678,6 +678,15 @@ def test_results_carry_every_option(tiny_path: Path) -> None:
     assert options["device"] == "cpu" and options["executed"] == "cpu steps"
 
 
+def test_memory_is_refused_with_numbers(tmp_path: Path) -> None:
+    """Nine terabytes of state: refused for what the machine has, before any of it is taken."""
+    shape = tiny.Shape(n_layer=8, n_kv=4, ffn=256, vocab=259, ctx=1 << 24)
+    path = tiny.write(tmp_path / "m.gguf", shape)
+    message = r"host memory: \d+ bytes wanted for 64 slots of 16777216 positions .*, \d+ available"
+    with bad(message, stoker.OutOfMemoryError):
+        engine(path, context=1 << 24, slots=64)
+
+
 def test_memory_stays_flat(tiny_path: Path) -> None:
     def rss() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
