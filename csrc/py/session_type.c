@@ -14,11 +14,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct session_object {
     PyObject_HEAD PyObject *weights; // owner of the mapped file, whose weights are used in place
     sk_session *s;                   // NULL once closed
     atomic_flag busy;
+    pid_t owner; // the process whose threads run it
 } session_object;
 
 static sk_module_state *state_of(PyObject *self) { return sk_state_of_type(Py_TYPE(self)); }
@@ -28,7 +30,12 @@ static sk_module_state *state_of(PyObject *self) { return sk_state_of_type(Py_TY
 static int enter(session_object *o)
 {
     sk_status st = SK_STATUS_INIT;
-    if (atomic_flag_test_and_set(&o->busy)) {
+    if (o->owner != getpid()) {
+        (void)SK_FAIL(&st, SK_STATE,
+                      "session: expected process %ld, which opened it, found %ld; a "
+                      "forked child opens its own",
+                      (long)o->owner, (long)getpid());
+    } else if (atomic_flag_test_and_set(&o->busy)) {
         (void)SK_FAIL(&st, SK_STATE, "session is already running in another thread");
     } else if (!o->s) {
         atomic_flag_clear(&o->busy);
@@ -114,6 +121,7 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     }
     atomic_flag_clear(&o->busy);
     o->weights = weights;
+    o->owner = getpid();
     o->s = NULL;
     Py_BEGIN_ALLOW_THREADS
         rc = sk_session_open(&o->s, ck, &options, &st);
@@ -614,12 +622,12 @@ static PyObject *session_config(PyObject *self, PyObject *unused)
     p = sk_session_program(o->s);
     c = sk_model_config(p->model);
     kernels = strcmp(p->options.kernels, "fast") == 0 ? sk_cpu_isa() : p->options.kernels;
-    out = Py_BuildValue("{sssisisisisisisisisisisiss}", "architecture", c->arch, "n_layer",
-                        (int)c->n_layer, "dim", (int)c->dim, "n_head", (int)c->n_head, "n_kv",
-                        (int)c->n_kv, "head_dim", (int)c->head_dim, "ffn", (int)c->ffn, "vocab",
-                        (int)c->vocab, "ctx_train", (int)c->ctx_train, "width", (int)p->width,
-                        "rows", (int)p->n_rows, "threads", (int)p->options.threads, "kernels",
-                        kernels);
+    out =
+        Py_BuildValue("{sssisisisisisisisisisisiss}", "architecture", c->arch, "n_layer",
+                      (int)c->n_layer, "dim", (int)c->dim, "n_head", (int)c->n_head, "n_kv",
+                      (int)c->n_kv, "head_dim", (int)c->head_dim, "ffn", (int)c->ffn, "vocab",
+                      (int)c->vocab, "ctx_train", (int)c->ctx_train, "width", (int)p->width, "rows",
+                      (int)p->n_rows, "threads", (int)p->options.threads, "kernels", kernels);
     leave(o);
     return out;
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -576,6 +578,23 @@ def test_a_session_has_one_caller(tiny_path: Path) -> None:
         assert set(outcomes) <= set(allowed)
         e._session.score_end()
         assert e.generate(PROMPT, 5, ignore_eos=True).ids == want
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_has_no_engine(tiny_path: Path, plain: stoker.Result) -> None:
+    """A forked child is told so, and can close what it inherited; the parent goes on."""
+    with engine(tiny_path) as e:
+        child = os.fork()
+        if not child:
+            signal.alarm(20)  # ends a child that hangs
+            try:
+                e.generate(PROMPT, 3)
+            except stoker.StateError:
+                e.close()
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert e.generate(PROMPT, 5, ignore_eos=True).ids == plain.ids[:5]
 
 
 def test_interrupt_leaves_a_usable_engine(tiny_path: Path, plain: stoker.Result) -> None:
