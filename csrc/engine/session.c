@@ -213,7 +213,8 @@ static sk_code check_request(const sk_request *r, sk_status *st)
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-/* Recurrent state and windows start from zero; caches need no clearing, nothing reads past n. */
+/* Recurrent state and windows start from zero. Caches need no clearing, nothing reads past n, but
+ * for the rows that even an empty state keeps (the token window's anchor). */
 static void clear_slot(sk_session *s, int32_t slot)
 {
     const sk_space *sp = &s->prog.space;
@@ -222,8 +223,9 @@ static void clear_slot(sk_session *s, int32_t slot)
         uint64_t n_bytes;
         uint8_t *p;
         if (b->role != SK_ROLE_STATE && b->role != SK_ROLE_PENDING) continue;
-        if (b->role == SK_ROLE_STATE && b->keep == SK_KEEP_ROWS) continue;
         p = sk_slot_bytes(s, (int32_t)i, slot, &n_bytes);
+        if (b->role == SK_ROLE_STATE && b->keep == SK_KEEP_ROWS)
+            n_bytes = n_bytes / (uint64_t)b->dim[1] * (uint64_t)b->keep_extra;
         memset(p, 0, n_bytes);
     }
 }
