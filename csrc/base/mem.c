@@ -3,8 +3,10 @@
 
 #include "base/fault.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static sk_code no_memory(size_t n, size_t size, const char *what, sk_status *st)
 {
@@ -47,3 +49,55 @@ sk_code sk_mem_grow(void **items, size_t n, size_t *cap, size_t size, const char
 }
 
 void sk_mem_free(void *p) { free(p); }
+
+sk_code sk_block_init(sk_block *out, uint64_t bytes, const char *what, sk_status *st)
+{
+    sk_block b = {.bytes = bytes};
+    uint64_t room;
+    // calloc hands out fresh pages of a large block as they are: zero, and not yet there.
+    if (sk_add_u64(bytes, 64, &room) && room <= SIZE_MAX && !SK_FAULT()) b.raw = calloc(1, room);
+    if (!b.raw) return no_memory(1, bytes, what, st);
+    b.p = (char *)b.raw + (64 - (uintptr_t)b.raw % 64) % 64;
+    *out = b;
+    return SK_OK;
+}
+
+void sk_block_fini(sk_block *b)
+{
+    free(b->raw);
+    memset(b, 0, sizeof *b);
+}
+
+/* The number that follows `name` in a small text file, times `unit`; UINT64_MAX without one. */
+static uint64_t number_in(const char *path, const char *name, uint64_t unit)
+{
+    char text[2048];
+    const char *at;
+    uint64_t n = 0;
+    ssize_t got;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return UINT64_MAX;
+    got = read(fd, text, sizeof text - 1);
+    (void)close(fd);
+    text[got > 0 ? got : 0] = 0;
+    at = strstr(text, name);
+    if (!at) return UINT64_MAX;
+    at += strlen(name);
+    while (*at == ' ') at++;
+    if (*at < '0' || *at > '9') return UINT64_MAX; // "max": no limit
+    for (; *at >= '0' && *at <= '9'; at++)
+        if (!sk_mul_u64(n, 10, &n) || !sk_add_u64(n, (uint64_t)(*at - '0'), &n)) return UINT64_MAX;
+    return sk_mul_u64(n, unit, &n) ? n : UINT64_MAX;
+}
+
+uint64_t sk_mem_available(void)
+{
+    uint64_t system = number_in("/proc/meminfo", "MemAvailable:", 1024);
+    uint64_t limit = number_in("/sys/fs/cgroup/memory.max", "", 1);
+    uint64_t used = number_in("/sys/fs/cgroup/memory.current", "", 1);
+    if (limit != UINT64_MAX && used != UINT64_MAX) {
+        uint64_t left = limit > used ? limit - used : 0;
+        if (left < system) system = left;
+    }
+    return system;
+}

@@ -20,4 +20,19 @@ SK_MUST_USE sk_code sk_mem_grow(void **items, size_t n, size_t *cap, size_t size
 /* Accepts NULL. */
 void sk_mem_free(void *p);
 
+/* A large zeroed block, aligned to 64 bytes, whose pages are taken when they are first written. */
+typedef struct sk_block {
+    void *p;
+    uint64_t bytes;
+    void *raw; // what the allocator gave
+} sk_block;
+
+SK_MUST_USE sk_code sk_block_init(sk_block *out, uint64_t bytes, const char *what, sk_status *st);
+void sk_block_fini(sk_block *b); // accepts a zeroed struct
+
+/* Bytes that this process may still take, by the system's own estimate: memory that is free or can
+ * be reclaimed, within the control group's limit where there is one. UINT64_MAX when nobody says.
+ */
+uint64_t sk_mem_available(void);
+
 #endif

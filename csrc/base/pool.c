@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #define THREADS_MAX 1024
 #define SPINS       1000 // pauses before sleeping: some tens of microseconds
@@ -43,6 +44,7 @@ struct sk_pool {
     pthread_cond_t done; // the caller waits for the last worker to leave
     int32_t n_threads;   // with the caller
     int32_t n_started;
+    pid_t owner;      // process that has the workers: a fork leaves them behind
     worker workers[]; // n_threads - 1
 };
 
@@ -154,6 +156,7 @@ sk_code sk_pool_make(sk_pool **out, int32_t n_threads, sk_status *st)
                       "thread pool", st));
     pool = mem;
     pool->n_threads = n_threads;
+    pool->owner = getpid();
     // With default attributes these cannot fail on any system we build for.
     (void)pthread_mutex_init(&pool->lock, NULL);
     (void)pthread_cond_init(&pool->wake, NULL);
@@ -170,6 +173,10 @@ sk_code sk_pool_make(sk_pool **out, int32_t n_threads, sk_status *st)
 void sk_pool_drop(sk_pool *pool)
 {
     if (!pool) return;
+    if (pool->owner != getpid()) { // no workers here, and the lock may be held by one of them
+        sk_mem_free(pool);
+        return;
+    }
     atomic_store(&pool->quit, true);
     next_epoch(pool);
     for (int32_t i = 0; i < pool->n_started; i++) (void)pthread_join(pool->workers[i].thread, NULL);

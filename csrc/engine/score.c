@@ -24,19 +24,17 @@ static sk_code take_memory(sk_session *s, sk_status *st)
     sk_code rc;
     uint64_t work = sk_exec_work_bytes(&pass->plan, s->prog.options.threads);
     if (work > s->work.bytes) {
-        void *p = NULL;
-        SK_TRY(sk_mem_new_aligned(&p, work, "scratch", st));
-        sk_mem_free(s->work.p);
-        s->work = (sk_block){p, work};
-        s->exec.cpu.work = p;
+        sk_block larger;
+        SK_TRY(sk_block_init(&larger, work, "scratch", st));
+        sk_block_fini(&s->work);
+        s->work = larger;
+        s->exec.cpu.work = larger.p;
         s->exec.cpu.work_bytes = work;
     }
-    s->score_transients.bytes = pass->plan.transient_bytes;
-    SK_TRY(sk_mem_new_aligned(&s->score_transients.p, s->score_transients.bytes, "score transients",
-                              st));
-    s->score_control.bytes =
-        bufs[pass->rows].bytes + bufs[pass->ids].bytes + bufs[pass->count].bytes;
-    SK_TRY(sk_mem_new_aligned(&s->score_control.p, s->score_control.bytes, "score rows", st));
+    SK_TRY(sk_block_init(&s->score_transients, pass->plan.transient_bytes, "score transients", st));
+    SK_TRY(sk_block_init(&s->score_control,
+                         bufs[pass->rows].bytes + bufs[pass->ids].bytes + bufs[pass->count].bytes,
+                         "score rows", st));
     SK_TRY(sk_mem_new((void **)&addr, s->prog.space.n, sizeof *addr, "buffer addresses", st));
     memcpy(addr, s->addr, s->n_addr * sizeof *addr);
     at = s->score_control.p;
@@ -67,10 +65,8 @@ void sk_session_score_end(sk_session *s)
 {
     if (!s->scoring) return;
     sk_bound_drop(&s->score_bound);
-    sk_mem_free(s->score_transients.p);
-    sk_mem_free(s->score_control.p);
-    s->score_transients = (sk_block){NULL, 0};
-    s->score_control = (sk_block){NULL, 0};
+    sk_block_fini(&s->score_transients);
+    sk_block_fini(&s->score_control);
     sk_score_close(&s->score, &s->prog);
     s->scoring = false;
     // The slot held nothing when scoring began and holds nothing now.

@@ -16,21 +16,26 @@ static bool in_block(const sk_buf *b, bool control)
     return b->role == SK_ROLE_STATE || b->role == SK_ROLE_PENDING;
 }
 
-/* Dry run, one allocation, then addresses: the same walk twice. */
-static sk_code take_block(sk_session *s, bool control, sk_block *out, sk_status *st)
+/* Bytes of the state or control block, by the walk that hands out its addresses. */
+static sk_code block_bytes(const sk_session *s, bool control, uint64_t *out, sk_status *st)
 {
     const sk_space *sp = &s->prog.space;
-    sk_layout dry = {0}, wet = {0};
+    sk_layout dry = {0};
     for (size_t i = 0; i < sp->n; i++)
         if (in_block(&sp->bufs[i], control)) (void)sk_layout_add(&dry, sp->bufs[i].bytes);
-    if (dry.bad || dry.used > SIZE_MAX)
+    if (dry.bad)
         return SK_FAIL(st, SK_NOMEM, "host memory: session state exceeds the address space");
-    SK_TRY(sk_mem_new_aligned(&out->p, dry.used, control ? "control blocks" : "request state", st));
-    out->bytes = dry.used;
+    *out = dry.used;
+    return SK_OK;
+}
+
+static void hand_out(sk_session *s, bool control, const sk_block *block)
+{
+    const sk_space *sp = &s->prog.space;
+    sk_layout wet = {0};
     for (size_t i = 0; i < sp->n; i++)
         if (in_block(&sp->bufs[i], control))
-            s->addr[i] = (uint8_t *)out->p + sk_layout_add(&wet, sp->bufs[i].bytes);
-    return SK_OK;
+            s->addr[i] = (uint8_t *)block->p + sk_layout_add(&wet, sp->bufs[i].bytes);
 }
 
 /* The CPU reads weights where the checkpoint has them mapped and never writes to one; verification
@@ -44,24 +49,45 @@ static uint8_t *in_place(const uint8_t *weight)
     return u.out;
 }
 
+/* Everything a session will take is known before it takes anything. */
+static sk_code check_capacity(uint64_t state, uint64_t rest, sk_status *st)
+{
+    uint64_t want = state, there = sk_mem_available();
+    if (sk_add_u64(state, rest, &want) && want <= there) return SK_OK;
+    return SK_FAIL(st, SK_NOMEM,
+                   "host memory: expected room for %llu bytes (request state %llu, transients and "
+                   "scratch %llu), found %llu available",
+                   (unsigned long long)want, (unsigned long long)state, (unsigned long long)rest,
+                   (unsigned long long)there);
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
 static sk_code take_memory(sk_session *s, sk_status *st)
 {
     const sk_program *p = &s->prog;
     const int32_t threads = p->options.threads;
+    const sk_plan *prefill = &p->prefill.plan;
+    uint64_t transients = larger(p->round.transient_bytes, prefill->transient_bytes);
+    uint64_t work =
+        larger(sk_exec_work_bytes(&p->round, threads), sk_exec_work_bytes(prefill, threads));
+    uint64_t state, control, rest;
+    SK_TRY(block_bytes(s, false, &state, st));
+    SK_TRY(block_bytes(s, true, &control, st));
+    if (!sk_add_u64(control, transients, &rest) || !sk_add_u64(rest, work, &rest))
+        rest = UINT64_MAX;
+    SK_TRY(check_capacity(state, rest, st));
     s->n_addr = p->space.n;
     SK_TRY(sk_mem_new((void **)&s->addr, s->n_addr, sizeof *s->addr, "buffer addresses", st));
     for (size_t i = 0; i < s->n_addr; i++)
         if (p->space.bufs[i].role == SK_ROLE_WEIGHT) s->addr[i] = in_place(p->space.bufs[i].source);
-    SK_TRY(take_block(s, false, &s->state, st));
-    SK_TRY(take_block(s, true, &s->control, st));
-    s->transients.bytes = p->round.transient_bytes > p->prefill.plan.transient_bytes
-                              ? p->round.transient_bytes
-                              : p->prefill.plan.transient_bytes;
-    SK_TRY(sk_mem_new_aligned(&s->transients.p, s->transients.bytes, "transients", st));
-    s->work.bytes = sk_exec_work_bytes(&p->round, threads);
-    if (s->work.bytes < sk_exec_work_bytes(&p->prefill.plan, threads))
-        s->work.bytes = sk_exec_work_bytes(&p->prefill.plan, threads);
-    return sk_mem_new_aligned(&s->work.p, s->work.bytes, "scratch", st);
+    SK_TRY(sk_block_init(&s->state, state, "request state", st));
+    SK_TRY(sk_block_init(&s->control, control, "control blocks", st));
+    SK_TRY(sk_block_init(&s->transients, transients, "transients", st));
+    SK_TRY(sk_block_init(&s->work, work, "scratch", st));
+    hand_out(s, false, &s->state);
+    hand_out(s, true, &s->control);
+    return SK_OK;
 }
 
 static sk_code fill_table(sk_session *s, sk_status *st)
@@ -109,10 +135,10 @@ void sk_session_close(sk_session *s)
     sk_bound_drop(&s->round);
     sk_bound_drop(&s->prefill);
     sk_pool_drop(s->pool);
-    sk_mem_free(s->work.p);
-    sk_mem_free(s->transients.p);
-    sk_mem_free(s->control.p);
-    sk_mem_free(s->state.p);
+    sk_block_fini(&s->work);
+    sk_block_fini(&s->transients);
+    sk_block_fini(&s->control);
+    sk_block_fini(&s->state);
     sk_mem_free(s->addr);
     sk_program_close(&s->prog);
     sk_mem_free(s);
@@ -187,7 +213,8 @@ static sk_code check_request(const sk_request *r, sk_status *st)
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-/* Recurrent state and windows start from zero; caches need no clearing, nothing reads past n. */
+/* Recurrent state and windows start from zero. Caches need no clearing, nothing reads past n, but
+ * for the rows that even an empty state keeps (the token window's anchor). */
 static void clear_slot(sk_session *s, int32_t slot)
 {
     const sk_space *sp = &s->prog.space;
@@ -196,8 +223,9 @@ static void clear_slot(sk_session *s, int32_t slot)
         uint64_t n_bytes;
         uint8_t *p;
         if (b->role != SK_ROLE_STATE && b->role != SK_ROLE_PENDING) continue;
-        if (b->role == SK_ROLE_STATE && b->keep == SK_KEEP_ROWS) continue;
         p = sk_slot_bytes(s, (int32_t)i, slot, &n_bytes);
+        if (b->role == SK_ROLE_STATE && b->keep == SK_KEEP_ROWS)
+            n_bytes = n_bytes / (uint64_t)b->dim[1] * (uint64_t)b->keep_extra;
         memset(p, 0, n_bytes);
     }
 }

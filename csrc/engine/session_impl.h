@@ -2,6 +2,7 @@
 #ifndef SK_SESSION_IMPL_H
 #define SK_SESSION_IMPL_H
 
+#include "base/mem.h"
 #include "engine/session.h"
 
 typedef enum sk_phase { SK_PHASE_IDLE, SK_PHASE_PREFILL, SK_PHASE_RUN } sk_phase;
@@ -12,11 +13,6 @@ typedef struct sk_slot_host {
     int32_t end;  // prefill: position of the last given token, which becomes the anchor
     int32_t next; // prefill: first position whose rows are not written yet
 } sk_slot_host;
-
-typedef struct sk_block {
-    void *p;
-    uint64_t bytes;
-} sk_block;
 
 struct sk_session {
     const sk_ckpt *ck;

@@ -25,7 +25,7 @@ static const char *key(keys *k, const char *rest)
 
 static sk_code bad(keys *k, const char *rest, const char *expected, double found)
 {
-    return SK_FAIL_CHECK(k->st, SK_FORMAT, "BAD_HPARAM", 0, "%s: %s: expected %s, found %.9g",
+    return SK_FAIL_CHECK(k->st, SK_FORMAT, "BAD_HPARAM", 0, "%s: %s: expected %s, found %.10g",
                          sk_ckpt_path(k->ck), key(k, rest), expected, found);
 }
 

@@ -6,16 +6,19 @@
 
 #include <string.h>
 
-/* Steals attrs: values that every instance has until sk_raise sets its own. */
+/* A new exception class, added to the module. The attributes have these values on an exception that
+ * Python code raised; sk_raise sets them to what the status says. */
 static PyObject *new_error(PyObject *module, const char *name, const char *doc, PyObject *bases,
-                           PyObject *attrs)
+                           const char *code)
 {
-    char full[64];
+    PyObject *attributes = Py_BuildValue("{sssisisOsO}", "code", code, "native", 0, "where", 0,
+                                         "step", Py_None, "check", Py_None);
     PyObject *type;
-    if (!attrs) return NULL;
+    char full[64];
+    if (!attributes) return NULL;
     PyOS_snprintf(full, sizeof full, "stoker.%s", name);
-    type = PyErr_NewExceptionWithDoc(full, doc, bases, attrs);
-    Py_DECREF(attrs);
+    type = PyErr_NewExceptionWithDoc(full, doc, bases, attributes);
+    Py_DECREF(attributes);
     if (!type) return NULL;
     if (PyModule_AddObjectRef(module, name, type) < 0) {
         Py_DECREF(type);
@@ -41,9 +44,7 @@ int sk_errors_add(PyObject *module, sk_module_state *ms)
                   "Attributes: code (name), native (errno or CUDA error number), where (byte "
                   "offset in the file),\nstep (plan step or None), check (name of the broken "
                   "rule or None).",
-                  PyExc_Exception,
-                  Py_BuildValue("{sssisisOsO}", "code", "", "native", 0, "where", 0, "step",
-                                Py_None, "check", Py_None));
+                  PyExc_Exception, "");
     if (!ms->error) return -1;
     for (int code = SK_OK + 1; code < SK_CODE_COUNT; code++) {
         PyObject *extra = PyDict_GetItemString(builtins, classes[code].base); // borrowed
@@ -55,7 +56,7 @@ int sk_errors_add(PyObject *module, sk_module_state *ms)
         bases = PyTuple_Pack(2, ms->error, extra);
         if (!bases) return -1;
         ms->errors[code] = new_error(module, classes[code].name, classes[code].when, bases,
-                                     Py_BuildValue("{ss}", "code", sk_code_name((sk_code)code)));
+                                     sk_code_name((sk_code)code));
         Py_DECREF(bases);
         if (!ms->errors[code]) return -1;
     }

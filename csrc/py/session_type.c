@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static sk_module_state *state_of(PyObject *self) { return sk_state_of_type(Py_TYPE(self)); }
 
@@ -21,7 +22,12 @@ PyObject *sk_session_raise(PyObject *self, const sk_status *st)
 int sk_session_enter(session_object *o)
 {
     sk_status st = SK_STATUS_INIT;
-    if (atomic_flag_test_and_set(&o->busy)) {
+    if (o->process != getpid()) {
+        (void)SK_FAIL(&st, SK_STATE,
+                      "session: expected process %ld, which opened it, found %ld; a forked child "
+                      "opens its own",
+                      (long)o->process, (long)getpid());
+    } else if (atomic_flag_test_and_set(&o->busy)) {
         (void)SK_FAIL(&st, SK_STATE, "session: expected idle, found it running in another thread");
     } else if (!o->s) {
         atomic_flag_clear(&o->busy);
@@ -105,6 +111,7 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     }
     atomic_flag_clear(&o->busy);
     o->weights = weights;
+    o->process = getpid();
     o->s = NULL;
     Py_BEGIN_ALLOW_THREADS
         rc = sk_session_open(&o->s, ck, &options, &st);
@@ -142,6 +149,7 @@ static PyObject *session_close(PyObject *self, PyObject *unused)
     Py_BEGIN_ALLOW_THREADS
         sk_session_close(s);
     Py_END_ALLOW_THREADS
+    Py_CLEAR(o->weights); // the file may go now, and not only when this object does
     sk_session_leave(o);
     Py_RETURN_NONE;
 }

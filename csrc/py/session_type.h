@@ -11,11 +11,13 @@
 #include "engine/session.h"
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 typedef struct session_object {
     PyObject_HEAD PyObject *weights; // owner of the mapped file, whose weights are used in place
     sk_session *s;                   // NULL once closed
     atomic_flag busy;
+    pid_t process; // whose threads run it
 } session_object;
 
 /* Takes the session for the caller; -1 with StateError when it is busy or closed. */

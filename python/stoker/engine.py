@@ -7,9 +7,11 @@ slot."""
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,6 +138,7 @@ class Engine:
         if poison:
             self.options["poison"] = True
         self._totals: dict[str, Any] | None = None
+        self._busy = threading.Lock()
         self._progress("plan", 1, 1)
 
     def _own_tokenizer(self) -> Tokenizer | None:
@@ -195,14 +198,32 @@ class Engine:
         ignore_eos: bool = False,
     ) -> Iterator[Event]:
         """As `generate`, one event for each request and round. Closing the iterator cancels what is
-        still running. `engine.last` holds the statistics of the request that finished last."""
+        still running; until then, or until its end, the engine serves nobody else (StateError).
+        `engine.last` holds the statistics of the request that finished last."""
         prompts, _ = self._prompts(prompt)
         limits = self._limits(max_tokens, temperature, stop_ids, ignore_eos, False)
         return self._run(self._requests(prompts, stop), limits)
 
     last: Stats | None = None
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """A round moves every slot, so whoever runs rounds has the whole engine until it is done."""
+        if not self._busy.acquire(blocking=False):
+            raise StateError(
+                "engine: expected it to be idle, found requests running in it; finish or close the "
+                "open stream, or wait for the other thread"
+            )
+        try:
+            yield
+        finally:
+            self._busy.release()
+
     def _run(self, requests: list[_Request], limits: _Limits) -> Iterator[Event]:
+        with self._alone():
+            yield from self._rounds(requests, limits)
+
+    def _rounds(self, requests: list[_Request], limits: _Limits) -> Iterator[Event]:
         waiting = deque(requests)
         free = deque(range(self.options["slots"]))
         running: dict[int, _Request] = {}
@@ -367,7 +388,7 @@ class Engine:
             chunk: tokens a native call, at most 16; matters for speed alone.
             path: "decode". ("prefill" would be the GPU's wide products; the CPU has one path.)
 
-        Needs an idle slot 0.
+        Needs an idle engine.
         """
         tokens = self.encode(ids)
         n, n_layer = len(tokens), self.config["n_layer"]
@@ -388,32 +409,45 @@ class Engine:
         want = "logits" in outputs
         logits = np.empty((n, self.config["vocab"]), np.float32) if want else None
         flags = bytes(i in layers for i in range(n_layer))
-        most = self._session.score_begin(0, want, flags)
+        with self._alone():
+            self._score(tokens, chunk, flags, logits, layers)
+        out = {f"layer{i}": a for i, a in layers.items()}
+        if logits is not None:
+            out["logits"] = logits
+        return {name: out[name] for name in outputs}
+
+    def _score(
+        self,
+        tokens: np.ndarray[Any, Any],
+        chunk: int | None,
+        flags: bytes,
+        logits: np.ndarray[Any, Any] | None,
+        layers: dict[int, np.ndarray[Any, Any]],
+    ) -> None:
+        most = self._session.score_begin(0, logits is not None, flags)
         try:
             step = most if chunk is None else chunk
             if not 1 <= step <= most:
                 raise InvalidArgumentError(f"chunk: expected 1 .. {most}, found {chunk}")
-            for at in range(0, n, step):
-                piece = slice(at, min(at + step, n))
+            for at in range(0, len(tokens), step):
+                piece = slice(at, min(at + step, len(tokens)))
                 self._session.score_step(
                     tokens[piece], None if logits is None else logits[piece],
                     {i: a[piece] for i, a in layers.items()},
                 )  # fmt: skip
         finally:
             self._session.score_end()
-        out = {f"layer{i}": a for i, a in layers.items()}
-        if logits is not None:
-            out["logits"] = logits
-        return {name: out[name] for name in outputs}
 
     def draft(self, ids: Ids | str, n: int | None = None) -> list[int]:
         """What the drafter proposes after ids, greedily: at most n tokens (default: its K), perhaps
-        none. Needs an idle slot 0."""
+        none. Needs an idle engine."""
         most = self.drafter.proposals
         n = most if n is None else n
         if not isinstance(n, int) or not 0 <= n <= most:
             raise InvalidArgumentError(f"n: expected 0 .. {most} for {self.drafter}, found {n!r}")
-        return self._session.draft(0, self.encode(ids), n)
+        tokens = self.encode(ids)
+        with self._alone():
+            return self._session.draft(0, tokens, n)
 
     def plant(self, table: Ids, accept: Ids = (MAX_STOP_IDS,), slot: int = 0) -> None:
         """What the planted drafter proposes in a slot.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -343,6 +345,15 @@ def test_save_restore_copy(tiny_path: Path, plain: stoker.Result) -> None:
             assert ids == plain.ids[20:]
 
 
+def test_a_reset_slot_holds_nothing(tiny_path: Path) -> None:
+    """The saved state of an empty slot is that of a fresh one, whatever was in it."""
+    with engine(tiny_path) as e:
+        fresh = e._session.save(0)
+        e.generate(PROMPT, 3)
+        e._session.reset(0)
+        assert e._session.save(0) == fresh
+
+
 def test_continuing_with_more_prompt(tiny_path: Path) -> None:
     more = RNG.integers(0, 256, 30).tolist()
     with engine(tiny_path, slots=2) as e:
@@ -596,6 +607,23 @@ def test_a_session_has_one_caller(tiny_path: Path) -> None:
         assert e.generate(PROMPT, 5, ignore_eos=True).ids == want
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_has_no_engine(tiny_path: Path, plain: stoker.Result) -> None:
+    """A forked child is told so, and can close what it inherited; the parent goes on."""
+    with engine(tiny_path) as e:
+        child = os.fork()
+        if not child:
+            signal.alarm(20)  # ends a child that hangs
+            try:
+                e.generate(PROMPT, 3)
+            except stoker.StateError:
+                e.close()
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert e.generate(PROMPT, 5, ignore_eos=True).ids == plain.ids[:5]
+
+
 def test_interrupt_leaves_a_usable_engine(tiny_path: Path, plain: stoker.Result) -> None:
     class Stop(Exception):
         pass
@@ -617,6 +645,29 @@ def test_interrupt_leaves_a_usable_engine(tiny_path: Path, plain: stoker.Result)
 
 
 # What people see.
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_an_open_stream_has_the_engine(tiny_path: Path, plain: stoker.Result, slots: int) -> None:
+    """Whoever comes second is refused, and does the first no harm."""
+    with engine(tiny_path, slots=slots) as e:
+        stream = e.stream(PROMPT, len(plain.ids), ignore_eos=True)
+        ids = [*next(stream).ids]
+        for second in (
+            lambda: e.generate(PROMPT, 3),
+            lambda: next(e.stream(PROMPT, 3)),
+            lambda: e.evaluate(PROMPT),
+            lambda: e.draft(PROMPT),
+        ):
+            with bad("engine: expected it to be idle, found requests running", stoker.StateError):
+                second()
+        for event in stream:
+            ids += event.ids
+        assert ids == plain.ids
+        abandoned = e.stream(PROMPT, 9)
+        next(abandoned)
+        abandoned.close()
+        assert e.generate(PROMPT, 9, ignore_eos=True).ids == plain.ids[:9]
 
 
 def test_stream_is_generate_in_pieces(tiny_path: Path) -> None:

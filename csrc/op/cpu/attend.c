@@ -1,16 +1,15 @@
 /* rope, kv_append, attend, by definition. */
-#include "op/cpu/def.h"
+#include "op/cpu/fast.h"
+
+#include "op/cpu/exp.h"
 
 #include <math.h>
 
-void sk_cpu_rope(const void *args, const sk_cpu *cpu)
+void sk_rope_rows(const sk_rope_args *a, int64_t begin, int64_t end)
 {
-    const sk_rope_args *a = args;
     const float *freq = (const float *)(void *)a->freq.p;
     int64_t n_pairs = a->freq.dim[0];
-    int64_t n_rows = sk_live_rows(&a->count, a->x.dim[0]);
-    (void)cpu;
-    for (int64_t r = 0; r < n_rows; r++) {
+    for (int64_t r = begin; r < end; r++) {
         float pos = (float)sk_row_at(&a->rows, r)->pos;
         for (int64_t i = 0; i < n_pairs; i++) {
             int64_t at = a->neox ? i : 2 * i;
@@ -31,6 +30,13 @@ void sk_cpu_rope(const void *args, const sk_cpu *cpu)
                 sk_act_set(a->out.dtype, out, i, x[i]);
         }
     }
+}
+
+void sk_cpu_rope(const void *args, const sk_cpu *cpu)
+{
+    const sk_rope_args *a = args;
+    (void)cpu;
+    sk_rope_rows(a, 0, sk_live_rows(&a->count, a->x.dim[0]));
 }
 
 static void append_row(const sk_view *fresh, int64_t r, const sk_view *cache, const sk_row *row)
@@ -70,7 +76,9 @@ sk_attend_scratch sk_attend_scratch_at(const sk_attend_args *a, const sk_cpu *cp
 uint64_t sk_attend_scratch_bytes(const sk_attend_args *a)
 {
     uint64_t floats = (uint64_t)a->k_cache.dim[1] + 3 * (uint64_t)a->q.dim[2];
-    return (4 * floats + 63) & ~(uint64_t)63;
+    uint64_t bytes = (4 * floats + 63) & ~(uint64_t)63;
+    uint64_t fast = sk_fast_attend_bytes(a);
+    return bytes < fast ? fast : bytes;
 }
 
 static float dot_lanes(int32_t type, const uint8_t *q, const uint8_t *k, int64_t n)
@@ -106,13 +114,13 @@ void sk_attend_head(const sk_attend_args *a, int64_t r, int64_t head, const sk_a
         for (int64_t i = 0; i < dim; i++) s->part[i] = 0;
         for (int64_t j = begin; j < end; j++) {
             const uint8_t *v = sk_cache_at(&a->v_cache, row->slot, first + j, kv_head);
-            float p = expf(s->score[j] - part_max);
+            float p = sk_exp(s->score[j] - part_max);
             sum += p;
             p = sk_act_round(a->q.dtype, p);
             for (int64_t i = 0; i < dim; i++)
                 s->part[i] = fmaf(p, sk_act_get(a->v_cache.dtype, v, i), s->part[i]);
         }
-        weight = expf(part_max - max);
+        weight = sk_exp(part_max - max);
         total = fmaf(sum, weight, total);
         for (int64_t i = 0; i < dim; i++) s->merged[i] = fmaf(s->part[i], weight, s->merged[i]);
     }

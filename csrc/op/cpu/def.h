@@ -106,6 +106,8 @@ sk_attend_scratch sk_attend_scratch_at(const sk_attend_args *a, const sk_cpu *cp
 /* Pieces of the definition, for whoever splits the work. */
 void sk_attend_head(const sk_attend_args *a, int64_t r, int64_t head, const sk_attend_scratch *s);
 void sk_rms_norm_rows(const sk_rms_norm_args *a, int64_t begin, int64_t end);
+void sk_add_rows(const sk_add_args *a, int64_t begin, int64_t end);
+void sk_rope_rows(const sk_rope_args *a, int64_t begin, int64_t end);
 void sk_silu_mul_rows(const sk_silu_mul_args *a, int64_t begin, int64_t end);
 void sk_gelu_mul_rows(const sk_gelu_mul_args *a, int64_t begin, int64_t end);
 

@@ -40,13 +40,16 @@ bool sk_cpu_table_find(sk_cpu_fn table[SK_OP_COUNT], const char *name)
         if (i > (int)isa) return false;
         isa = (isa_kind)i;
     }
+    table[SK_OP_add] = sk_fast_add;
+    table[SK_OP_rope] = sk_fast_rope;
     table[SK_OP_rms_norm] = sk_fast_rms_norm;
     table[SK_OP_silu_mul] = sk_fast_silu_mul;
     table[SK_OP_gelu_mul] = sk_fast_gelu_mul;
 #if SK_HAVE_AVX2
     if (isa == ISA_GENERIC) return true;
     table[SK_OP_linear] = isa == ISA_AVX512 ? sk_avx512_linear : sk_avx2_linear;
-    table[SK_OP_attend] = sk_avx2_attend;
+    table[SK_OP_attend] = isa == ISA_AVX512 ? sk_avx512_attend : sk_avx2_attend;
+    table[SK_OP_silu_mul] = sk_avx2_silu_mul;
     table[SK_OP_argmax] = sk_avx2_argmax;
 #endif
     return true;

@@ -28,14 +28,21 @@
 void sk_avx2_linear(const void *args, const sk_cpu *cpu);
 void sk_avx512_linear(const void *args, const sk_cpu *cpu);
 void sk_avx2_attend(const void *args, const sk_cpu *cpu);
+void sk_avx512_attend(const void *args, const sk_cpu *cpu);
+void sk_avx2_silu_mul(const void *args, const sk_cpu *cpu);
 void sk_avx2_argmax(const void *args, const sk_cpu *cpu);
 #else
 #define SK_HAVE_AVX2 0
 #endif
 
+void sk_fast_add(const void *args, const sk_cpu *cpu);
+void sk_fast_rope(const void *args, const sk_cpu *cpu);
 void sk_fast_rms_norm(const void *args, const sk_cpu *cpu);
 void sk_fast_silu_mul(const void *args, const sk_cpu *cpu);
 void sk_fast_gelu_mul(const void *args, const sk_cpu *cpu);
+
+/* Scratch that the widest version of attend wants for a worker. */
+uint64_t sk_fast_attend_bytes(const sk_attend_args *a);
 
 /* Scratch of the vector versions of linear; used by all tables so that plans do not depend on the
  * processor. */

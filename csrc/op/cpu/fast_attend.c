@@ -1,7 +1,9 @@
 /* attend for AVX2: threads take (row, head) pairs; scores and the product with V go eight lanes at
- * a time in the order of attend.c, and expf is the same function, so the bits are the same. Heads
+ * a time in the order of attend.c, and sk_exp is the same function, so the bits are the same. Heads
  * whose size is no multiple of eight take the definition. */
 #include "op/cpu/fast_decode.h"
+
+#include "op/cpu/exp.h"
 
 #include <math.h>
 
@@ -83,14 +85,14 @@ SK_INLINE void attend_head(const sk_attend_args *a, int32_t type, int64_t r, int
         float weight;
         int64_t at = 0;
         for (j = 0; j < keys; j++) {
-            float e = expf(p[j] - part_max);
+            float e = sk_exp(p[j] - part_max);
             sum += e;
             p[j] = sk_act_round(type, e);
         }
         for (; at + 64 <= dim; at += 64) mix(type, 8, p, keys, values, v_stride, at, s->part);
         for (; at + 16 <= dim; at += 16) mix(type, 2, p, keys, values, v_stride, at, s->part);
         if (at < dim) mix(type, 1, p, keys, values, v_stride, at, s->part);
-        weight = expf(part_max - max);
+        weight = sk_exp(part_max - max);
         total = __builtin_fmaf(sum, weight, total);
         for (int64_t i = 0; i < dim; i += 8)
             _mm256_storeu_ps(s->merged + i,

@@ -92,19 +92,35 @@ void sk_fast_add_tail(sk_dtype type, const uint8_t *w_row, const float *x, int64
     for (int32_t l = 0; l < SK_LANES; l++) acc[l] = __builtin_fmaf(group.scale, p[l], acc[l]);
 }
 
-/* Eight rows at a time; a row is a lane, so each keeps its own order. */
-SK_AVX2 void sk_fast_add_minima(const sk_linear_job *j, const float *min, float *acc_min,
-                                int64_t first_row, int64_t n_rows, int64_t first, int64_t n,
-                                int64_t elems)
+/* n_out outputs, a constant: chains of additions that hide each other's latency. A row is a lane,
+ * so each keeps its own order. */
+SK_INLINE void add_minima(int n_out, float (*min)[SK_CHUNK_GROUPS], float (*acc_min)[SK_TILE_ROWS],
+                          int64_t r, const float *sx, int64_t stride, int64_t n_groups)
 {
-    const float *sums = (elems == 16 ? j->sx16 : j->sx) + first / elems * j->sx_stride;
+    __m256 acc[4];
+    SK_UNROLL
+    for (int o = 0; o < n_out; o++) acc[o] = _mm256_loadu_ps(&acc_min[o][r]);
+    for (int64_t g = 0; g < n_groups; g++) {
+        __m256 x = _mm256_loadu_ps(sx + g * stride);
+        SK_UNROLL
+        for (int o = 0; o < n_out; o++)
+            acc[o] = _mm256_fmadd_ps(_mm256_broadcast_ss(&min[o][g]), x, acc[o]);
+    }
+    SK_UNROLL
+    for (int o = 0; o < n_out; o++) _mm256_storeu_ps(&acc_min[o][r], acc[o]);
+}
+
+SK_AVX2 void sk_fast_add_minima(const sk_linear_job *j, int n_out, float (*min)[SK_CHUNK_GROUPS],
+                                float (*acc_min)[SK_TILE_ROWS], int64_t first_row, int64_t n_rows,
+                                int64_t first, int64_t n, int64_t elems)
+{
+    const float *sums = (elems == 16 ? j->sx16 : j->sx) + first / elems * j->sx_stride + first_row;
     for (int64_t r = 0; r < n_rows; r += SK_LANES) {
-        const float *sx = sums + first_row + r;
-        __m256 acc = _mm256_loadu_ps(acc_min + r);
-        for (int64_t g = 0; g < n / elems; g++)
-            acc = _mm256_fmadd_ps(_mm256_broadcast_ss(&min[g]),
-                                  _mm256_loadu_ps(sx + g * j->sx_stride), acc);
-        _mm256_storeu_ps(acc_min + r, acc);
+        int o = 0;
+        for (; o + 4 <= n_out; o += 4)
+            add_minima(4, min + o, acc_min + o, r, sums + r, j->sx_stride, n / elems);
+        for (; o < n_out; o++)
+            add_minima(1, min + o, acc_min + o, r, sums + r, j->sx_stride, n / elems);
     }
 }
 #endif

@@ -2,6 +2,7 @@
 #ifndef SK_CPU_FAST_LANES_H
 #define SK_CPU_FAST_LANES_H
 
+#include "op/cpu/exp.h"
 #include "op/cpu/fast.h"
 
 #if SK_HAVE_AVX2
@@ -98,6 +99,41 @@ SK_INLINE __m256 sk_fast_negate(__m256 x, __m256i signs, int v)
     const __m256i last = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
     __m256i top = _mm256_sllv_epi32(signs, _mm256_sub_epi32(last, _mm256_set1_epi32(8 * v)));
     return _mm256_xor_ps(x, _mm256_and_ps(_mm256_castsi256_ps(top), _mm256_set1_ps(-0.0f)));
+}
+
+/* sk_exp of eight lanes. */
+SK_INLINE __m256 sk_fast_exp(__m256 x)
+{
+    static const float term[] = SK_EXP_TERMS;
+    const __m256 magic = _mm256_set1_ps(SK_EXP_MAGIC);
+    __m256 p = _mm256_set1_ps(term[0]);
+    __m256 n, r;
+    __m256i k, half;
+    x = _mm256_min_ps(_mm256_set1_ps(SK_EXP_MAX), _mm256_max_ps(_mm256_set1_ps(SK_EXP_MIN), x));
+    n = _mm256_sub_ps(_mm256_fmadd_ps(x, _mm256_set1_ps(SK_EXP_LOG2E), magic), magic);
+    r = _mm256_fmadd_ps(n, _mm256_set1_ps(-SK_EXP_LN2_A), x); // NaN where x is: min and max keep it
+    r = _mm256_fmadd_ps(n, _mm256_set1_ps(-SK_EXP_LN2_B), r);
+    SK_UNROLL
+    for (int i = 1; i < 8; i++) p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(term[i]));
+    k = _mm256_cvtps_epi32(n);
+    half = _mm256_srai_epi32(k, 1);
+    k = _mm256_sub_epi32(k, half);
+    half = _mm256_slli_epi32(_mm256_add_epi32(half, _mm256_set1_epi32(127)), 23);
+    k = _mm256_slli_epi32(_mm256_add_epi32(k, _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(half)), _mm256_castsi256_ps(k));
+}
+
+/* sk_f32_to_bf16 of eight lanes. */
+SK_INLINE __m128i sk_fast_to_bf16(__m256 x)
+{
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i up = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    __m256 is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    up = _mm256_blendv_epi8(up, quiet, _mm256_castps_si256(is_nan));
+    up = _mm256_srli_epi32(up, 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(up), _mm256_extracti128_si256(up, 1));
 }
 
 /* 16 bytes of half-bytes through a table of 16 values: the low halves, then the high ones. */

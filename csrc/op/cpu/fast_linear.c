@@ -262,9 +262,9 @@ SK_AVX2 static void tile(const sk_linear_job *j, scratch *s, int32_t seg, int64_
             if (on_top)
                 sk_fast_scale_chunk(on_top, scale_k, first, n, elems, s->scale[i],
                                     has_min ? s->min[i] : NULL);
-            if (has_min)
-                sk_fast_add_minima(j, s->min[i], s->acc_min[i], first_row, n_rows, first, n, elems);
         }
+        if (has_min)
+            sk_fast_add_minima(j, n_out, s->min, s->acc_min, first_row, n_rows, first, n, elems);
         if (elems == 16)
             multiply_16(s, n_out, n_rows, n / elems, x + first, j->x_stride);
         else
@@ -390,8 +390,8 @@ void sk_fast_linear_run(const void *args, const sk_cpu *cpu, sk_linear_block blo
     }
     j.scratch = (float *)(void *)(cpu->work + round_up(4 * floats, 64));
     sk_pool_run(cpu->pool, n_rows, 65536 / k + 1, widen_rows, &widen);
-    // Some tens of microseconds of work: less is not worth waking a thread for.
-    sk_pool_run(cpu->pool, n_blocks, 1 + 131072 / (k * outputs * n_rows), run_blocks, &j);
+    // A few microseconds of work: less is not worth waking a thread for.
+    sk_pool_run(cpu->pool, n_blocks, 1 + 32768 / (k * outputs * n_rows), run_blocks, &j);
 }
 
 void sk_avx2_linear(const void *args, const sk_cpu *cpu)

@@ -56,10 +56,12 @@ void sk_fast_scale_chunk(const float *on_top, int32_t scale_k, int64_t first, in
 void sk_fast_add_tail(sk_dtype type, const uint8_t *w_row, const float *x, int64_t k, float on_top,
                       float *acc);
 
-/* acc_min[r] += min[g] * (sum of the activations of group first / elems + g in row first_row + r),
- * for g ascending; acc_min has room for n_rows rounded up to eight. */
-void sk_fast_add_minima(const sk_linear_job *j, const float *min, float *acc_min, int64_t first_row,
-                        int64_t n_rows, int64_t first, int64_t n, int64_t elems);
+/* For each of n_out outputs o and rows r: acc_min[o][r] += min[o][g] * (sum of the activations of
+ * group first / elems + g in row first_row + r), g ascending. Eight rows at a time, so acc_min
+ * [][SK_TILE_ROWS] and the sums have room for n_rows rounded up. */
+void sk_fast_add_minima(const sk_linear_job *j, int n_out, float (*min)[SK_CHUNK_GROUPS],
+                        float (*acc_min)[SK_TILE_ROWS], int64_t first_row, int64_t n_rows,
+                        int64_t first, int64_t n, int64_t elems);
 #endif
 
 #endif

@@ -1,6 +1,8 @@
 /* rms_norm, add, silu_mul, gelu_mul, by definition. */
 #include "op/cpu/def.h"
 
+#include "op/cpu/exp.h"
+
 #include <math.h>
 
 static void norm_vector(const float *x, const float *gain, int64_t n, float eps, int32_t out_type,
@@ -34,19 +36,23 @@ void sk_cpu_rms_norm(const void *args, const sk_cpu *cpu)
     sk_rms_norm_rows(a, 0, sk_live_rows(&a->count, a->x.dim[0]));
 }
 
-void sk_cpu_add(const void *args, const sk_cpu *cpu)
+void sk_add_rows(const sk_add_args *a, int64_t begin, int64_t end)
 {
-    const sk_add_args *a = args;
-    int64_t n_rows = sk_live_rows(&a->count, a->x.dim[0]);
-    (void)cpu;
-    for (int64_t r = 0; r < n_rows; r++) {
+    for (int64_t r = begin; r < end; r++) {
         const float *x = (const float *)(void *)sk_view_row(&a->x, r);
         float *y = (float *)(void *)sk_view_row(&a->y, r);
         for (int64_t i = 0; i < a->x.dim[1]; i++) y[i] += x[i];
     }
 }
 
-static float silu(float g) { return g / (1.0f + expf(-g)); }
+void sk_cpu_add(const void *args, const sk_cpu *cpu)
+{
+    const sk_add_args *a = args;
+    (void)cpu;
+    sk_add_rows(a, 0, sk_live_rows(&a->count, a->x.dim[0]));
+}
+
+static float silu(float g) { return g / (1.0f + sk_exp(-g)); }
 
 static float gelu_tanh(float g)
 {

@@ -21,9 +21,9 @@
 
 /* Private to a worker. */
 typedef struct scratch {
-    float code[PAIRS][2 * SK_CHUNK];
+    float code[PAIRS][2 * SK_CHUNK + 16];             // not a page apart
     float wide[PAIRS][SK_CHUNK_GROUPS][2 * SK_LANES]; // scales, one a lane
-    float acc[PAIRS][SK_TILE_ROWS][2 * SK_LANES];
+    float acc[PAIRS][SK_TILE_ROWS + 1][2 * SK_LANES];
     float scale[OUTPUTS][SK_CHUNK_GROUPS];
     float min[OUTPUTS][SK_CHUNK_GROUPS];
     float acc_min[OUTPUTS][SK_TILE_ROWS];
@@ -217,7 +217,9 @@ SK_INLINE512 void dot_few_rows(const sk_linear_job *j, sk_dtype type, const uint
 SK_PAIR_TYPES(X)
 #undef X
 
-SK_AVX512 static void few_outputs(const sk_linear_job *j, int32_t seg, int64_t o, int n_out)
+/* At most FEW_ROWS rows of the job. */
+SK_AVX512 static void few_outputs(const sk_linear_job *j, int64_t first_row, int32_t seg, int64_t o,
+                                  int n_out)
 {
     const sk_view *w = &j->a->w[seg];
     for (int64_t end = o + n_out; o < end; o += FEW_OUTS) {
@@ -235,7 +237,7 @@ SK_AVX512 static void few_outputs(const sk_linear_job *j, int32_t seg, int64_t o
         default:
             return; // not called for others
         }
-        for (int64_t r = 0; r < j->n_rows; r++) put4(j, seg, r, o, n, out[r]);
+        for (int64_t r = 0; r < j->n_rows; r++) put4(j, seg, first_row + r, o, n, out[r]);
     }
 }
 
@@ -393,13 +395,13 @@ SK_AVX512 static void fill(const sk_linear_job *j, scratch *s, int32_t seg, int6
             if (on_top)
                 sk_fast_scale_chunk(on_top, j->a->scale_k[seg], first, n, elems, s->scale[q],
                                     has_min ? s->min[q] : NULL);
-            if (has_min)
-                sk_fast_add_minima(j, s->min[q], s->acc_min[q], first_row, n_rows, first, n, elems);
         }
         for (int64_t g = 0; g < n / elems; g++)
             _mm512_store_ps(s->wide[i / 2][g],
                             sk_pair_floats(&s->scale[i][g], &s->scale[i + 1][g]));
     }
+    if (has_min)
+        sk_fast_add_minima(j, n_out, s->min, s->acc_min, first_row, n_rows, first, n, elems);
 }
 
 static void add_tile_tails(const sk_linear_job *j, scratch *s, int32_t seg, int64_t o, int n_out,
@@ -427,7 +429,7 @@ SK_AVX512 static void tile(const sk_linear_job *j, scratch *s, int32_t seg, int6
     const int64_t whole = j->k - j->k % elems;
     const float *x = j->x + first_row * j->x_stride;
     const int n_pairs = (n_out + 1) / 2;
-    memset(s->acc, 0, sizeof s->acc);
+    for (int i = 0; i < n_pairs; i++) memset(s->acc[i], 0, (size_t)n_rows * sizeof s->acc[i][0]);
     if (has_min) memset(s->acc_min, 0, sizeof s->acc_min);
     for (int64_t first = 0; first < whole; first += SK_CHUNK) {
         int64_t n = whole - first < SK_CHUNK ? whole - first : SK_CHUNK;
@@ -451,15 +453,30 @@ SK_AVX512 static void tile(const sk_linear_job *j, scratch *s, int32_t seg, int6
     }
 }
 
+/* Rows of the job by twos of about equal size: what the decoders cost twice, a chunk in the cache
+ * would cost in stores and loads. */
+static void few_rows(const sk_linear_job *j, int32_t seg, int64_t o, int n_out)
+{
+    const int64_t most = j->n_rows <= FEW_ROWS ? j->n_rows : (j->n_rows + 1) / 2;
+    for (int64_t r = 0; r < j->n_rows; r += most) {
+        sk_linear_job part = *j;
+        part.x += r * j->x_stride;
+        part.sx += r;
+        part.n_rows = j->n_rows - r < most ? j->n_rows - r : most;
+        few_outputs(&part, r, seg, o, n_out);
+    }
+}
+
 static void block(const sk_linear_job *j, float *scratch_of, int32_t seg, int64_t o, int n_out)
 {
     const sk_dtype type = (sk_dtype)j->a->w[seg].dtype;
-    if (j->n_rows <= FEW_ROWS) {
-        // Scales on top are applied in the cache.
-        if (sk_pair_has(type) && !sk_view_present(&j->a->scale[seg]))
-            few_outputs(j, seg, o, n_out);
-        else
-            sk_avx2_linear_block(j, scratch_of, seg, o, n_out);
+    const bool is_pair = sk_pair_has(type) && !sk_view_present(&j->a->scale[seg]);
+    if (is_pair && j->n_rows <= 2 * FEW_ROWS) {
+        few_rows(j, seg, o, n_out);
+        return;
+    }
+    if (j->n_rows <= FEW_ROWS) { // decoders without pairs, or scales on top, which need a chunk
+        sk_avx2_linear_block(j, scratch_of, seg, o, n_out);
         return;
     }
     for (int64_t r = 0; r < j->n_rows; r += SK_TILE_ROWS) {
