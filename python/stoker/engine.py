@@ -538,6 +538,15 @@ def _pick_device(device: str) -> str:
     )
 
 
+def _trained_context(checkpoint: Checkpoint) -> int:
+    """Positions that the model was made for; 0 where nothing says."""
+    if checkpoint.format == "safetensors":
+        value = (checkpoint.config or {}).get("max_position_embeddings")
+    else:
+        value = checkpoint.metadata.get(f"{checkpoint.architecture}.context_length")
+    return value if isinstance(value, int) and value > 0 else 0
+
+
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InvalidArgumentError(f"{name}: expected {' or '.join(allowed)}, found {value!r}")
