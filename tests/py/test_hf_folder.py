@@ -100,6 +100,12 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
           "original_max_position_embeddings": 64}  # fmt: skip
 
 
+def test_context_is_at_most_what_the_model_was_made_for(tmp_path: Path) -> None:
+    for path in both(tmp_path, replace(BASE, ctx=40)):
+        with Engine(path, threads=1) as e:
+            assert e.options["context"] == 40
+
+
 def test_llama3_scaling(tmp_path: Path) -> None:
     _, folder = both(tmp_path, BASE, rope_scaling=LLAMA3)
     with stoker.open(folder) as ck:
