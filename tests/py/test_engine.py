@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import decoder as oracle
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import tiny
 from blocks import IDS, WEIGHTS
+from gguf_bytes import build
 from op_tools import TABLES
 
 import stoker
@@ -299,6 +301,24 @@ def test_stop_id_wins_over_length(tiny_path: Path, plain: stoker.Result) -> None
     assert (len(r.ids), r.finish_reason) == (n, "stop")
 
 
+def test_a_padded_row_has_no_text(tmp_path: Path) -> None:
+    """The embedding may have more rows than the vocabulary has tokens, and a model may choose one."""
+    shape = tiny.Shape(dim=64, n_head=2, n_kv=2, ffn=64, vocab=320, types=(tiny.F32_T,))
+    weights = tiny.tensors(shape, 3)
+    rows = np.zeros((320, 64), np.float32)
+    rows[:, 0], rows[300, 0] = 1, 50  # the next token is always 300
+    for i, t in enumerate(weights):
+        if t.name == "token_embd.weight":
+            weights[i] = replace(t, data=rows.tobytes())
+        elif t.name.endswith(("attn_output.weight", "ffn_down.weight")):
+            weights[i] = replace(t, data=bytes(len(t.data)))
+    path = tmp_path / "m.gguf"
+    path.write_bytes(build(tiny.keys(shape) + tiny.byte_tokenizer(259), weights))
+    with engine(path) as e:
+        result = e.generate("a", 3)
+        assert (result.ids, result.text) == ([300] * 3, "")
+
+
 def test_stop_string_is_licensed_by_the_host(tiny_path: Path, plain_states: dict) -> None:
     with engine(tiny_path) as e:
         whole = e.generate(PROMPT, 40, ignore_eos=True)
@@ -491,6 +511,50 @@ def test_request_errors(tiny_path: Path) -> None:
             e.draft(PROMPT, 1)
         # Nothing above left anything behind.
         assert len(e.generate(PROMPT, 3, ignore_eos=True).ids) == 3
+
+
+NO = [None, True, -1, 2**70, 1.5, "x", b"x", bytearray(b"x"), [], {}, object(), np.float32(2),
+      np.array([1, 2]), [[1], [2]], "layer00", [None], float("nan")]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", NO, ids=lambda v: f"{v!r:.20}")
+def test_any_argument_of_any_type(tiny_path: Path, value: object) -> None:
+    """Whatever is passed for whatever is taken, or refused by the classes that say so."""
+    given = {name: {name: value} for name in (
+        *("drafter", "device", "slots", "context", "numerics", "mode", "seed", "prefill_chunk"),
+        *("threads", "kernels", "tokenizer", "progress"),
+    )}  # fmt: skip
+    for options in given.values():
+        try:
+            engine(tiny_path, **{"threads": 1, **options}).close()
+        except (stoker.Error, TypeError):
+            continue
+    with engine(tiny_path, "planted:2", context=40, threads=1) as e:
+        for call in (
+            lambda: e.generate(value, 1),
+            lambda: e.generate([value, "a"], 1),
+            lambda: e.generate("a", value),
+            lambda: e.generate("a", 1, value),
+            lambda: e.generate("a", 1, stop=value),
+            lambda: e.generate("a", 1, stop=[value]),
+            lambda: e.generate("a", 1, stop_ids=value),
+            lambda: list(e.stream(value, 1)),
+            lambda: e.evaluate(value),
+            lambda: e.evaluate("a", value),
+            lambda: e.evaluate("a", [value]),
+            lambda: e.evaluate("a", chunk=value),
+            lambda: e.evaluate("a", path=value),
+            lambda: e.draft(value),
+            lambda: e.draft("a", value),
+            lambda: e.plant(value),
+            lambda: e.plant([1], value),
+            lambda: e.plant([1], slot=value),
+        ):
+            try:
+                call()
+            except (stoker.Error, TypeError):
+                continue
+        assert len(e.generate("a", 2, ignore_eos=True).ids) == 2
 
 
 def test_session_errors(tiny_path: Path) -> None:
