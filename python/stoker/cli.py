@@ -24,6 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     from .errors import Error
 
+    # What the terminal cannot show is escaped, and what is no text is refused where it is used.
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors=errors)
     try:
         return args.command(args) or 0
     except Error as error:
@@ -32,8 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # else the reader went away, as `head` does
+            print(f"stoker: {error}", file=sys.stderr)
+        if error.filename is None:  # what is still to be written has nowhere to go
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
@@ -242,6 +249,8 @@ def _run(args: argparse.Namespace) -> None:
 
     if args.system is not None and not args.chat:
         raise InvalidArgumentError("--system: expected together with --chat, found without")
+    if args.prompt == "-" and sys.stdin is None:
+        raise InvalidArgumentError("prompt: expected text on standard input, found it closed")
     prompt: Any = sys.stdin.read() if args.prompt == "-" else args.prompt
     if args.chat:
         prompt = [{"role": "user", "content": prompt}]

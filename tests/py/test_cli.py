@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,36 @@ def test_a_reader_that_goes_away(tiny_path: Path) -> None:
     err = child.stderr.read()
     assert child.wait(60) in (0, 1) and b"Traceback" not in err
     child.stderr.close()
+
+
+@pytest.mark.parametrize("shell", [
+    "run -m {m} -p hello -n 100 --ignore-eos >/dev/full",
+    "inspect {m} >/dev/full",
+    "run -m {m} -p - <&-",
+    "dequantize {m} /nowhere/x.safetensors",
+    "printf '\\377' | {s} run -m {m} -p -",
+])  # fmt: skip
+def test_what_the_system_refuses_is_one_line(tiny_path: Path, shell: str) -> None:
+    stoker = f"{sys.executable} -m stoker"
+    line = shell if "{s}" in shell else "{s} " + shell
+    child = subprocess.run(
+        line.format(m=tiny_path, s=stoker), shell=True, capture_output=True, text=True,
+        env={**os.environ, "PYTHONUTF8": "1"}, timeout=60,
+    )  # fmt: skip
+    assert child.returncode == 1
+    assert child.stderr.startswith("stoker: ") and child.stderr.count("\n") == 1
+
+
+def test_a_terminal_that_knows_little(tiny_path: Path) -> None:
+    for command in (
+        ["inspect", str(tiny_path), "--tensors"],
+        ["run", "-m", str(tiny_path), "-p", "x", "-n", "40", "--ignore-eos"],
+    ):
+        child = subprocess.run(
+            [sys.executable, "-m", "stoker", *command], capture_output=True, timeout=60,
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        )  # fmt: skip
+        assert (child.returncode, child.stderr) == (0, b"") and child.stdout.isascii()
 
 
 def test_demo_says_what_to_install(
