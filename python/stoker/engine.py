@@ -101,7 +101,11 @@ class Engine:
         poison: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        self._progress = progress or (lambda stage, done, total: None)
+        if progress is not None and not callable(progress):
+            raise InvalidArgumentError(f"progress: expected a function, found {progress!r}")
+        if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
+            raise InvalidArgumentError(f"tokenizer: expected a Tokenizer, found {tokenizer!r}")
+        self._progress: Progress = progress or (lambda stage, done, total: None)
         self.drafter = Drafter.parse(drafter)
         self.device = _pick_device(device)
         _one_of("numerics", numerics, ("bf16", "f32"))
@@ -337,6 +341,10 @@ class Engine:
     def _limits(
         self, max_tokens: int, temperature: float, stop_ids: Ids, ignore_eos: bool, logits: bool
     ) -> _Limits:
+        if isinstance(temperature, bool) or not isinstance(
+            temperature, (int, float, np.integer, np.floating)
+        ):
+            raise InvalidArgumentError(f"temperature: expected a number, found {temperature!r}")
         if temperature != 0.0:
             raise UnsupportedError(
                 f"temperature: expected 0.0 (greedy), found {temperature!r}; sampling is not "
@@ -354,6 +362,8 @@ class Engine:
         return _Limits(max_tokens, np.asarray(sorted(stops), np.int32), logits)
 
     def _requests(self, prompts: list[Any], stop: str | Iterable[str]) -> list[_Request]:
+        if not isinstance(stop, Iterable):
+            raise InvalidArgumentError(f"stop: expected strings, found {stop!r}")
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         if stops:
             self._need_tokenizer()
@@ -397,12 +407,18 @@ class Engine:
             raise InvalidArgumentError(
                 f"ids: expected at most {self.options['context']} tokens, found {n}"
             )
-        layers = {}
+        if isinstance(outputs, str) or not isinstance(outputs, Iterable):
+            raise InvalidArgumentError(f"outputs: expected a list of names, found {outputs!r}")
+        outputs = tuple(outputs)
+        if chunk is not None:
+            _int32("chunk", chunk)
+        known = {f"layer{i}": i for i in range(n_layer)}
+        layers: dict[int, np.ndarray[Any, Any]] = {}
         for name in outputs:
-            tail = name.removeprefix("layer")
-            if tail != name and tail.isdecimal() and int(tail) < n_layer:
-                layers[int(tail)] = np.empty((n, self.config["dim"]), np.float32)
-            elif name != "logits":
+            layer = known.get(name) if isinstance(name, str) else None
+            if layer is not None:
+                layers[layer] = np.empty((n, self.config["dim"]), np.float32)
+            elif not isinstance(name, str) or name != "logits":
                 raise InvalidArgumentError(
                     f"outputs: expected logits or layer0 .. layer{n_layer - 1}, found {name!r}"
                 )
@@ -456,6 +472,7 @@ class Engine:
         accept: how many of a round's proposals are left right, in turn from round to round; its
             length divides 840.
         """
+        _int32("slot", slot)
         self._session.plant(
             slot, _as_ids("table", table, empty=True), _as_ids("accept", accept, empty=True)
         )
@@ -527,7 +544,7 @@ class _Closed:
 
 
 def _pick_device(device: str) -> str:
-    if device in ("auto", "cpu"):
+    if isinstance(device, str) and device in ("auto", "cpu"):
         return "cpu"
     kind, _, number = str(device).partition(":")
     if kind != "cuda" or not (number == "" or (number.isascii() and number.isdigit())):
@@ -539,7 +556,7 @@ def _pick_device(device: str) -> str:
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise InvalidArgumentError(f"{name}: expected {' or '.join(allowed)}, found {value!r}")
 
 
@@ -569,6 +586,8 @@ def _is_chat(prompt: object) -> bool:
 
 def _as_ids(name: str, ids: Any, *, empty: bool = False) -> np.ndarray[Any, Any]:
     """int32 [n] from any integers; what does not fit is refused, never wrapped."""
+    if isinstance(ids, (bytearray, memoryview)):
+        raise InvalidArgumentError(f"{name}: expected token ids, found {type(ids).__name__}")
     try:
         a = np.asarray(ids)
     except (TypeError, ValueError, OverflowError) as error:

@@ -493,6 +493,50 @@ def test_request_errors(tiny_path: Path) -> None:
         assert len(e.generate(PROMPT, 3, ignore_eos=True).ids) == 3
 
 
+NO = [None, True, -1, 2**70, 1.5, "x", b"x", bytearray(b"x"), [], {}, object(), np.float32(2),
+      np.array([1, 2]), [[1], [2]], "layer00", [None], float("nan")]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", NO, ids=lambda v: f"{v!r:.20}")
+def test_any_argument_of_any_type(tiny_path: Path, value: object) -> None:
+    """Whatever is passed for whatever is taken, or refused by the classes that say so."""
+    given = {name: {name: value} for name in (
+        *("drafter", "device", "slots", "context", "numerics", "mode", "seed", "prefill_chunk"),
+        *("threads", "kernels", "tokenizer", "progress"),
+    )}  # fmt: skip
+    for options in given.values():
+        try:
+            engine(tiny_path, **{"threads": 1, **options}).close()
+        except (stoker.Error, TypeError):
+            continue
+    with engine(tiny_path, "planted:2", context=40, threads=1) as e:
+        for call in (
+            lambda: e.generate(value, 1),
+            lambda: e.generate([value, "a"], 1),
+            lambda: e.generate("a", value),
+            lambda: e.generate("a", 1, value),
+            lambda: e.generate("a", 1, stop=value),
+            lambda: e.generate("a", 1, stop=[value]),
+            lambda: e.generate("a", 1, stop_ids=value),
+            lambda: list(e.stream(value, 1)),
+            lambda: e.evaluate(value),
+            lambda: e.evaluate("a", value),
+            lambda: e.evaluate("a", [value]),
+            lambda: e.evaluate("a", chunk=value),
+            lambda: e.evaluate("a", path=value),
+            lambda: e.draft(value),
+            lambda: e.draft("a", value),
+            lambda: e.plant(value),
+            lambda: e.plant([1], value),
+            lambda: e.plant([1], slot=value),
+        ):
+            try:
+                call()
+            except (stoker.Error, TypeError):
+                continue
+        assert len(e.generate("a", 2, ignore_eos=True).ids) == 2
+
+
 def test_session_errors(tiny_path: Path) -> None:
     none = np.empty(0, np.int32)
     with engine(tiny_path, slots=2) as e:
