@@ -147,6 +147,7 @@ class TextStream:
     ) -> None:
         self._decoder = StreamDecoder(tokenizer, skip_special=skip_special, continued=continued)
         self._matcher = StopMatcher(stop_strings)
+        self._size = tokenizer.vocab_size
 
     @property
     def stop(self) -> str | None:
@@ -157,14 +158,16 @@ class TextStream:
         """Take ids up to the one whose text completes a stop string.
 
         `taken` counts them, that id included: all of them if there is no stop, none if
-        the stream had already stopped. The text never holds any part of the stop string.
+        the stream had already stopped. The text never holds any part of the stop string. Ids past
+        the vocabulary, which a model with padded rows may choose, are taken and have no text.
         """
         parts: list[str] = []
         taken = 0
         for index in ids:
             if self._matcher.hit is not None:
                 break
-            text, _ = self._matcher.push(self._decoder.push((index,)))
+            known = (index,) if index < self._size else ()
+            text, _ = self._matcher.push(self._decoder.push(known))
             parts.append(text)
             taken += 1
         return TextChunk("".join(parts), taken, self._matcher.hit)
@@ -186,4 +189,5 @@ class TextStream:
         """An independent stream in the same state."""
         other = object.__new__(TextStream)
         other._decoder, other._matcher = self._decoder.copy(), self._matcher.copy()
+        other._size = self._size
         return other

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import decoder as oracle
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import tiny
 from blocks import IDS, WEIGHTS
+from gguf_bytes import build
 from op_tools import TABLES
 
 import stoker
@@ -297,6 +299,24 @@ def test_stop_id_wins_over_length(tiny_path: Path, plain: stoker.Result) -> None
         n = plain.ids.index(plain.ids[5]) + 1
         r = e.generate(PROMPT, n, stop_ids=[plain.ids[5]], ignore_eos=True)
     assert (len(r.ids), r.finish_reason) == (n, "stop")
+
+
+def test_a_padded_row_has_no_text(tmp_path: Path) -> None:
+    """The embedding may have more rows than the vocabulary has tokens, and a model may choose one."""
+    shape = tiny.Shape(dim=64, n_head=2, n_kv=2, ffn=64, vocab=320, types=(tiny.F32_T,))
+    weights = tiny.tensors(shape, 3)
+    rows = np.zeros((320, 64), np.float32)
+    rows[:, 0], rows[300, 0] = 1, 50  # the next token is always 300
+    for i, t in enumerate(weights):
+        if t.name == "token_embd.weight":
+            weights[i] = replace(t, data=rows.tobytes())
+        elif t.name.endswith(("attn_output.weight", "ffn_down.weight")):
+            weights[i] = replace(t, data=bytes(len(t.data)))
+    path = tmp_path / "m.gguf"
+    path.write_bytes(build(tiny.keys(shape) + tiny.byte_tokenizer(259), weights))
+    with engine(path) as e:
+        result = e.generate("a", 3)
+        assert (result.ids, result.text) == ([300] * 3, "")
 
 
 def test_stop_string_is_licensed_by_the_host(tiny_path: Path, plain_states: dict) -> None:
