@@ -428,3 +428,9 @@ def test_inspect(small: Path) -> None:
 )  # fmt: skip
 def test_parts(name: str, part: str) -> None:
     assert part_of(name) == part
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\udc80\ud800"], ids=ascii)
+def test_paths_that_no_file_has(path: str) -> None:
+    with pytest.raises(stoker.InvalidArgumentError, match="path: expected a file name"):
+        stoker.open(path)
