@@ -20,7 +20,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, required=True)
     parser.add_argument("--context", type=int, required=True)
     parser.add_argument("--only", choices=("decode", "prefill"))
+    parser.add_argument("--no-amx", action="store_true", help="keep the weights in plain buffers")
     args = parser.parse_args()
+    if args.no_amx:
+        defaults = llama_cpp.llama_model_default_params
+
+        def plain() -> object:
+            params = defaults()
+            params.use_extra_bufts = False
+            return params
+
+        llama_cpp.llama_model_default_params = llama_cpp.llama_cpp.llama_model_default_params = plain
     llm = llama_cpp.Llama(
         args.model, n_ctx=args.context, n_batch=PREFILL, n_threads=args.threads,
         n_threads_batch=args.threads, n_gpu_layers=0, verbose=False,
@@ -55,7 +65,7 @@ def main() -> None:
     report(
         engine="llama.cpp", version=llama_cpp.__version__, numpy=np.__version__,
         build=llama_cpp.llama_print_system_info().decode(), decode_tokens_per_s=decode,
-        prefill_tokens_per_s=prefill, first_ids=ids[:16],
+        prefill_tokens_per_s=prefill, first_ids=ids[:16], extra_buffers=not args.no_amx,
     )  # fmt: skip
 
 
