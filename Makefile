@@ -27,7 +27,7 @@ SOURCES := $(call list,csrc/sources.txt)
 TREE    := $(shell find csrc kernels python -name '*.[ch]' -o -name '*.cu*' -o -name '*.txt' \
              -o -name '*.py' -o -name '*.pyi') setup.py pyproject.toml
 
-.PHONY: help demo test test-py test-c asan asan-c asan-py fuzz kernels format format-check layers \
+.PHONY: help demo test test-py test-c clang asan asan-c asan-py fuzz kernels format format-check layers \
         sizes lint wheel wheel-test clean build
 help:
 	@sed -n 's/^## //p' Makefile
@@ -110,6 +110,15 @@ asan-py: .venv-test/ready
 	$(Q)$(ASAN_PY) $(TEST)/python -m pytest -q -p no:cacheprovider -m 'not model' \
 	    $(patsubst %,--ignore=tests/py/test_%.py,$(NO_C)) \
 	    --deselect tests/py/test_engine.py::test_memory_stays_flat $(PYTEST_JOBS) $(PYTEST_ARGS)
+
+## clang         the extension by the other compiler, warnings are errors; the op tests on it
+clang: .venv-test/ready
+	$(Q)STOKER_CUDA=0 STOKER_WERROR=1 CC=$(CLANG) $(TEST)/python setup.py $(SETUP) build \
+	    --build-lib build/clang
+	$(Q)PYTHONPATH=$(CURDIR)/build/clang $(TEST)/python -c "from stoker import _native as n; \
+	    assert n.build_info()['compiler'].startswith('clang'), n"
+	$(Q)PYTHONPATH=$(CURDIR)/build/clang $(TEST)/python -m pytest -q -p no:cacheprovider $(PYTEST_JOBS) \
+	    tests/py/test_ops_linear.py tests/py/test_ops_attend.py tests/py/test_ops_rows.py
 
 ## fuzz          the loaders under libFuzzer, FUZZ_SECONDS each (needs clang); FUZZ=json selects
 FUZZ         ?= gguf safetensors json

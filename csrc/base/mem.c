@@ -4,6 +4,7 @@
 #include "base/fault.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,13 +70,15 @@ void sk_block_fini(sk_block *b)
 }
 
 /* The number that follows `name` in a small text file, times `unit`; UINT64_MAX without one. */
-static uint64_t number_in(const char *path, const char *name, uint64_t unit)
+static uint64_t number_in(const char *root, const char *file, const char *name, uint64_t unit)
 {
-    char text[2048];
+    char text[4096], path[256];
     const char *at;
     uint64_t n = 0;
     ssize_t got;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd;
+    (void)snprintf(path, sizeof path, "%s%s", root, file);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return UINT64_MAX;
     got = read(fd, text, sizeof text - 1);
     (void)close(fd);
@@ -90,14 +93,34 @@ static uint64_t number_in(const char *path, const char *name, uint64_t unit)
     return sk_mul_u64(n, unit, &n) ? n : UINT64_MAX;
 }
 
-uint64_t sk_mem_available(void)
+/* What a control group leaves. Cached pages of files, those of a mapped model among them, count as
+ * used and are given back when somebody needs them. */
+static uint64_t left_by_group(uint64_t limit, uint64_t used, uint64_t cached)
 {
-    uint64_t system = number_in("/proc/meminfo", "MemAvailable:", 1024);
-    uint64_t limit = number_in("/sys/fs/cgroup/memory.max", "", 1);
-    uint64_t used = number_in("/sys/fs/cgroup/memory.current", "", 1);
-    if (limit != UINT64_MAX && used != UINT64_MAX) {
-        uint64_t left = limit > used ? limit - used : 0;
-        if (left < system) system = left;
-    }
-    return system;
+    if (limit == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
+    if (cached != UINT64_MAX) used -= cached < used ? cached : used;
+    return limit > used ? limit - used : 0;
 }
+
+static uint64_t less(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+uint64_t sk_mem_available_in(const char *root)
+{
+    const char *v2 = "/sys/fs/cgroup/memory.stat", *v1 = "/sys/fs/cgroup/memory/memory.stat";
+    uint64_t system = number_in(root, "/proc/meminfo", "MemAvailable:", 1024);
+    uint64_t cached = number_in(root, v2, "\nfile ", 1),
+             shared = number_in(root, v2, "\nshmem ", 1);
+    if (cached != UINT64_MAX && shared != UINT64_MAX) cached -= less(shared, cached);
+    system = less(system,
+                  left_by_group(number_in(root, "/sys/fs/cgroup/memory.max", "", 1),
+                                number_in(root, "/sys/fs/cgroup/memory.current", "", 1), cached));
+    cached = number_in(root, v1, "\ntotal_cache ", 1);
+    shared = number_in(root, v1, "\ntotal_shmem ", 1);
+    if (cached != UINT64_MAX && shared != UINT64_MAX) cached -= less(shared, cached);
+    return less(system,
+                left_by_group(number_in(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "", 1),
+                              number_in(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "", 1),
+                              cached));
+}
+
+uint64_t sk_mem_available(void) { return sk_mem_available_in(""); }

@@ -32,7 +32,8 @@ void sk_block_fini(sk_block *b); // accepts a zeroed struct
 
 /* Bytes that this process may still take, by the system's own estimate: memory that is free or can
  * be reclaimed, within the control group's limit where there is one. UINT64_MAX when nobody says.
- */
+ * `root` is where the system's files are, "" but in tests. */
+uint64_t sk_mem_available_in(const char *root);
 uint64_t sk_mem_available(void);
 
 #endif

@@ -12,7 +12,6 @@
 #define SK_COUNT(array)            (sizeof(array) / sizeof((array)[0]))
 
 static inline size_t sk_min_size(size_t a, size_t b) { return a < b ? a : b; }
-static inline size_t sk_max_size(size_t a, size_t b) { return a > b ? a : b; }
 static inline int32_t sk_min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
 static inline int32_t sk_max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 

@@ -195,7 +195,7 @@ static sk_code read_value(config_reader *c, const sk_json_token *t, sk_status *s
 static sk_code push_key(config_reader *c, const sk_json_token *t, sk_status *st)
 {
     const uint32_t dot = c->key_n > 0;
-    if (t->text_n > MAX_KEY_BYTES - c->key_n - dot)
+    if (c->key_n + dot > MAX_KEY_BYTES || t->text_n > MAX_KEY_BYTES - c->key_n - dot)
         return SK_FAIL_CHECK(st, SK_FORMAT, "BAD_CONFIG", c->r.j.pos,
                              "%s: expected keys of at most %u bytes, found a longer one below %s",
                              c->r.label, MAX_KEY_BYTES,

@@ -247,7 +247,7 @@ sk_code sk_session_start(sk_session *s, int32_t slot, const int32_t *ids, int64_
     SK_TRY(sk_session_check_slot(s, slot, true, st));
     SK_TRY(check_request(request, st));
     sl = sk_slot_at(s, slot);
-    keep = keep && (sl->n > 0 || sl->anchor > 0 || sl->emitted > 0);
+    keep = keep && s->host[slot].holds;
     if (keep) {
         at = (int64_t)sl->n + 1; // after the anchor
         room = ctx - at;
@@ -269,6 +269,7 @@ sk_code sk_session_start(sk_session *s, int32_t slot, const int32_t *ids, int64_
     if (n) memcpy(sk_tokens_at(s, slot) + at, ids, (size_t)n * sizeof *ids);
     ((sk_request *)(void *)s->addr[s->prog.rb.requests])[slot] = *request;
     s->host[slot].phase = SK_PHASE_PREFILL;
+    s->host[slot].holds = false; // until the prefill is through
     s->host[slot].next = sl->n;
     s->host[slot].end = (int32_t)(at + n - 1);
     return SK_OK;
@@ -311,6 +312,7 @@ sk_code sk_session_prefill(sk_session *s, int32_t slot, int32_t max_chunks, int6
     sl->anchor = sk_tokens_at(s, slot)[h->end];
     sl->active = 1;
     h->phase = SK_PHASE_RUN;
+    h->holds = true;
     return SK_OK;
 }
 

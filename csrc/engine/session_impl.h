@@ -10,6 +10,7 @@ typedef enum sk_phase { SK_PHASE_IDLE, SK_PHASE_PREFILL, SK_PHASE_RUN } sk_phase
 /* What the host knows of a slot and the device does not need. */
 typedef struct sk_slot_host {
     sk_phase phase;
+    bool holds;   // a state to continue from: settled positions and an anchor
     int32_t end;  // prefill: position of the last given token, which becomes the anchor
     int32_t next; // prefill: first position whose rows are not written yet
 } sk_slot_host;

@@ -12,6 +12,7 @@
 
 #define BLOB_MAGIC   0x54534b53u // "SKST"
 #define BLOB_VERSION 1u
+#define NO_ANCHOR    (-1) // an empty slot
 
 typedef struct blob_head {
     uint32_t magic, version;
@@ -38,13 +39,18 @@ static void layout_digest(const sk_session *s, uint8_t out[SK_SHA256_BYTES])
     char line[256];
     sk_sha256 sha;
     sk_sha256_init(&sha);
-    (void)snprintf(line, sizeof line, "%s %d %d %d %d %d %d %d %.9g %.9g;", c->arch,
-                   (int)c->n_layer, (int)c->dim, (int)c->n_head, (int)c->n_kv, (int)c->head_dim,
-                   (int)c->ffn, (int)c->vocab, (double)c->rope_base, (double)c->rope_scale);
+    (void)snprintf(line, sizeof line, "%s %d %d %d %d %d %d %d %d %d %.9g %.9g %.9g %.9g %.9g;",
+                   c->arch, (int)c->n_layer, (int)c->dim, (int)c->n_head, (int)c->n_kv,
+                   (int)c->head_dim, (int)c->ffn, (int)c->vocab, (int)c->window,
+                   (int)c->window_pattern, (double)c->rope_base, (double)c->rope_base_local,
+                   (double)c->rope_scale, (double)c->attn_scale, (double)c->rms_eps);
     sk_sha256_add(&sha, line, strlen(line));
     for (size_t i = 0; i < s->prog.space.n; i++) {
         const sk_buf *b = &s->prog.space.bufs[i];
         uint64_t unit = kept_bytes(s, i, 1);
+        // Files may carry factors on the rotary frequencies: they are in these tables.
+        if (b->role == SK_ROLE_WEIGHT && strstr(b->name, "rope_freq"))
+            sk_sha256_add(&sha, b->source, b->bytes);
         if (!unit) continue;
         (void)snprintf(line, sizeof line, "%s %d %d %llu;", b->name, (int)b->dtype, (int)b->keep,
                        (unsigned long long)unit);
@@ -64,7 +70,7 @@ sk_code sk_session_save(sk_session *s, int32_t slot, uint8_t **out, uint64_t *n_
                        (int)slot);
     SK_TRY(sk_session_settle(s, slot, SK_LICENCE_ALL, st));
     head.n = sk_slot_at(s, slot)->n;
-    head.anchor = sk_slot_at(s, slot)->anchor;
+    head.anchor = s->host[slot].holds ? sk_slot_at(s, slot)->anchor : NO_ANCHOR;
     for (size_t i = 0; i < s->prog.space.n; i++) head.n_bytes += kept_bytes(s, i, head.n);
     layout_digest(s, head.layout);
     SK_TRY(sk_mem_new((void **)&blob, head.n_bytes, 1, "saved state", st));
@@ -103,7 +109,8 @@ static sk_code check_blob(const sk_session *s, const uint8_t *blob, uint64_t n_b
         return SK_FAIL_CHECK(st, SK_FORMAT, "BAD_LENGTH", 0,
                              "saved state: expected at most %d positions, found %d",
                              (int)s->prog.options.ctx, (int)head->n);
-    if (sk_session_check_ids(s, &head->anchor, 1, st) != SK_OK) return SK_INVALID;
+    if (head->anchor != NO_ANCHOR || head->n > 0)
+        SK_TRY(sk_session_check_ids(s, &head->anchor, 1, st));
     for (size_t i = 0; i < s->prog.space.n; i++) want += kept_bytes(s, i, head->n);
     if (want != n_bytes || head->n_bytes != n_bytes)
         return SK_FAIL_CHECK(st, SK_FORMAT, "TRUNCATED", 0,
@@ -133,8 +140,10 @@ sk_code sk_session_restore(sk_session *s, int32_t slot, const uint8_t *blob, uin
         SK_TRY(sk_session_reset(s, slot, NULL));
         return SK_INVALID;
     }
+    if (head.anchor == NO_ANCHOR) return sk_session_reset(s, slot, st);
     sk_slot_at(s, slot)->n = head.n;
     sk_slot_at(s, slot)->anchor = tokens[head.n];
+    s->host[slot].holds = true;
     return SK_OK;
 }
 
@@ -160,5 +169,6 @@ sk_code sk_session_copy(sk_session *s, int32_t from, int32_t to, sk_status *st)
     }
     sk_slot_at(s, to)->n = src->n;
     sk_slot_at(s, to)->anchor = src->anchor;
+    s->host[to].holds = s->host[from].holds;
     return SK_OK;
 }

@@ -38,7 +38,7 @@ sk_view sk_model_head(const sk_model *m, sk_builder *b, sk_view x);
 /* Comma-separated names of the architectures this build knows. */
 const char *sk_model_archs(void);
 
-/* What an architecture provides; arch.c has the table. */
+/* What an architecture provides; model.c has the table. */
 typedef struct sk_arch {
     const char *name;
     sk_code (*open)(sk_model *m, const sk_ckpt *ck, sk_space *space, const char *prefix,

@@ -1,6 +1,6 @@
 /* What the contract checks of the op families share. Private to op/.
  *
- * A checker carries the first failure of one op. Every helper does nothing once there is one, so a
+ * A checker carries the first failure of one op. Every call does nothing once there is one, so a
  * family writes its expectations straight down. */
 #ifndef SK_OP_CHECK_H
 #define SK_OP_CHECK_H

@@ -1,4 +1,4 @@
-/* Ops as data: the enum, the descriptors with their fields, contract checks, and the CPU tables.
+/* Ops as data: the enum, the descriptors with their fields, and the contract check.
  *
  * An op is a closed transformation with a contract (op/args.h); it knows neither the model nor the
  * phase nor the caller. The generic walkers of the plan layer see only descriptors. */

@@ -79,10 +79,3 @@ sk_view sk_space_view(const sk_space *sp, int32_t buf)
     const sk_buf *b = &sp->bufs[buf];
     return sk_view_dense(buf, b->dtype, b->rank, b->dim);
 }
-
-const char *sk_role_name(sk_role role)
-{
-    static const char *const names[SK_ROLE_COUNT] = {"weight",  "state",     "pending",
-                                                     "control", "transient", "work"};
-    return (unsigned)role < SK_ROLE_COUNT ? names[role] : "?";
-}

@@ -16,8 +16,7 @@ typedef enum sk_role {
     SK_ROLE_PENDING,   // per slot, written by one round and consumed by the next commit
     SK_ROLE_CONTROL,   // rings, request constants, row tables that the host writes
     SK_ROLE_TRANSIENT, // lives within one run of one plan
-    SK_ROLE_WORK,      // private to a backend, outside every comparison
-    SK_ROLE_COUNT
+    SK_ROLE_WORK       // private to a backend, outside every comparison
 } sk_role;
 
 /* What of a state buffer belongs to the canonical state of a slot. */
@@ -68,6 +67,5 @@ void sk_space_keep(sk_space *sp, int32_t buf, sk_keep keep, int32_t extra);
 
 int32_t sk_space_find(const sk_space *sp, const char *name); // -1 if absent
 sk_view sk_space_view(const sk_space *sp, int32_t buf);      // dense, whole buffer
-const char *sk_role_name(sk_role role);
 
 #endif

@@ -101,7 +101,7 @@ static sk_code bind_array(const call *c, const sk_field *f, PyArrayObject *array
         memcpy(v->stride, dense.stride, sizeof v->stride);
     }
     v->buf = 0;
-    v->p = PyArray_BYTES(array);
+    v->p = PyArray_DATA(array);
     v->off = (uint64_t)(uintptr_t)v->p;
     return SK_OK;
 }

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from . import _native
+from .errors import FormatError, InvalidArgumentError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -192,7 +193,14 @@ class Checkpoint(Mapping[str, Tensor]):
         """`config.json` beside safetensors files, or None when there is none."""
         if self._config is None:
             data = self._native.config()
-            self._config = None if data is None else json.loads(data)
+            try:
+                self._config = None if data is None else json.loads(data)
+            except (
+                ValueError
+            ) as error:  # what Python refuses beyond the native reader: huge numbers
+                raise FormatError(
+                    f"{self.path}: config.json: expected JSON, found {error}"
+                ) from None
         return self._config
 
     @property
@@ -314,10 +322,17 @@ def open(path: str | bytes | os.PathLike[str], *, strict: bool = False) -> Check
     are there, the index wins, with a warning. Beside safetensors files `config.json` is read.
 
     `strict` also refuses, in GGUF, gaps between tensors, tensors out of order, padding that is not
-    zero and data behind the last tensor, and in safetensors unknown members of a tensor. Raises FormatError, UnsupportedError or ReadError, whose text
-    names the file, the key or tensor, what was expected and what was found, and whose `check`
-    names the rule.
+    zero and data behind the last tensor, and in safetensors unknown members of a tensor.
+
+    Raises FormatError, UnsupportedError or ReadError, whose text names the file, the key or tensor,
+    what was expected and what was found, and whose `check` names the rule.
     """
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"path: expected a file name, found {path!r}") from None
+    if b"\0" in os.fsencode(path):
+        raise InvalidArgumentError(f"path: expected a file name without NUL, found {path!r}")
     checkpoint = Checkpoint(os.path.expanduser(path), strict=strict)
     if checkpoint.format == "safetensors" and os.path.isdir(checkpoint.path):
         whole = os.path.join(checkpoint.path, "model.safetensors")

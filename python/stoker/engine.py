@@ -276,7 +276,9 @@ class Engine:
             if chunk.stop is not None:
                 kept, finish = chunk.taken, 3
             elif finish:
-                text += r.stream.flush().text
+                tail = r.stream.flush()
+                text += tail.text
+                finish = 3 if tail.stop is not None else finish
         if limits.logits:
             r.logits.append(self._session.logits(first, kept))
         event_round = Round(len(r.rounds), rows, position, drafted, accepted, kept, wall_s)
@@ -466,11 +468,12 @@ class Engine:
             return self._session.draft(0, tokens, n)
 
     def plant(self, table: Ids, accept: Ids = (MAX_STOP_IDS,), slot: int = 0) -> None:
-        """What the planted drafter proposes in a slot.
+        """What the planted drafter proposes.
 
-        table: token ids by absolute position from 0; a negative entry proposes nothing there.
-        accept: how many of a round's proposals are left right, in turn from round to round; its
-            length divides 840.
+        table: token ids by absolute position from 0, for this slot; a negative entry proposes
+            nothing there.
+        accept: for all slots, how many of a round's proposals are left right, in turn from round
+            to round of a request; its length divides 840.
         """
         _int32("slot", slot)
         self._session.plant(
@@ -525,15 +528,6 @@ class Engine:
             f"<Engine {name} ({self.config['architecture']}), drafter {o['drafter']}, {o['device']}, "
             f"{o['numerics']}, {o['slots']} x {o['context']} positions>"
         )
-
-
-def _trained_context(checkpoint: Checkpoint) -> int | None:
-    """Positions that the model was made for, as far as the checkpoint says so."""
-    if checkpoint.format == "safetensors":
-        n = (checkpoint.config or {}).get("max_position_embeddings")
-    else:
-        n = checkpoint.metadata.get(f"{checkpoint.architecture}.context_length")
-    return n if isinstance(n, int) and n > 0 else None
 
 
 class _Closed:

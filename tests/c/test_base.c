@@ -5,7 +5,10 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void status_first_failure_wins(void)
 {
@@ -156,6 +159,45 @@ static void every_allocation_fails_once(void)
     SK_EXPECT_INT(4, runs); // three that fail, one that passes
 }
 
+static void put(const char *root, const char *name, const char *text)
+{
+    char path[128];
+    FILE *f;
+    (void)snprintf(path, sizeof path, "%s/%s", root, name);
+    if (!text) {
+        SK_REQUIRE(mkdir(path, 0700) == 0);
+        return;
+    }
+    f = fopen(path, "w");
+    SK_REQUIRE(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+static void files_in_memory_are_available(void)
+{
+    static const char *const names[][2] = {
+        {"proc", NULL},
+        {"sys", NULL},
+        {"sys/fs", NULL},
+        {"sys/fs/cgroup", NULL},
+        {"proc/meminfo", "MemTotal:   99 kB\nMemAvailable:   50 kB\n"},
+        {"sys/fs/cgroup/memory.max", "30000\n"},
+        {"sys/fs/cgroup/memory.current", "28000\n"},
+        {"sys/fs/cgroup/memory.stat", "anon 3000\nfile 25000\nkernel 9\nshmem 1000\n"},
+    };
+    char root[] = "/tmp/sk_memory_XXXXXX", path[128];
+    SK_REQUIRE(mkdtemp(root));
+    SK_EXPECT_U64(UINT64_MAX, sk_mem_available_in(root));
+    for (size_t i = 0; i < SK_COUNT(names); i++) put(root, names[i][0], names[i][1]);
+    SK_EXPECT_U64(30000 - 28000 + 24000, sk_mem_available_in(root));
+    put(root, "sys/fs/cgroup/memory.max", "max\n");
+    SK_EXPECT_U64(50 * 1024, sk_mem_available_in(root));
+    for (size_t i = SK_COUNT(names); i-- > 0;) {
+        (void)snprintf(path, sizeof path, "%s/%s", root, names[i][0]);
+        SK_EXPECT_INT(0, remove(path));
+    }
+    SK_EXPECT_INT(0, remove(root));
+}
+
 const sk_test sk_tests_base[] = {
     {"status_first_failure_wins", status_first_failure_wins},
     {"status_may_be_absent", status_may_be_absent},
@@ -169,5 +211,6 @@ const sk_test sk_tests_base[] = {
     {"memory_grows", memory_grows},
     {"memory_keeps_the_array_when_growing_fails", memory_keeps_the_array_when_growing_fails},
     {"every_allocation_fails_once", every_allocation_fails_once},
+    {"files_in_memory_are_available", files_in_memory_are_available},
     {0},
 };

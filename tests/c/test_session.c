@@ -98,7 +98,7 @@ static bool write_model(char path[64])
         if (e[i].n_out) put_u64(&b, e[i].n_out);
         put_u32(&b, SK_F32);
         put_u64(&b, at);
-        at += sk_max_size(e[i].n_out, 1) * e[i].n_in * 4; // multiples of 32 by their shapes
+        at += (e[i].n_out ? e[i].n_out : 1) * e[i].n_in * 4; // multiples of 32 by their shapes
     }
     while (b.n % 32) b.p[b.n++] = 0;
     for (size_t i = 0; i < at / 4; i++) {

