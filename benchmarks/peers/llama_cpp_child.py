@@ -30,7 +30,9 @@ def main() -> None:
             params.use_extra_bufts = False
             return params
 
-        llama_cpp.llama_model_default_params = llama_cpp.llama_cpp.llama_model_default_params = plain
+        llama_cpp.llama_model_default_params = llama_cpp.llama_cpp.llama_model_default_params = (
+            plain
+        )
     llm = llama_cpp.Llama(
         args.model, n_ctx=args.context, n_batch=PREFILL, n_threads=args.threads,
         n_threads_batch=args.threads, n_gpu_layers=0, verbose=False,

@@ -292,9 +292,10 @@ static void after_value(sk_json *j) { j->state = j->depth == 0 ? WANT_NOTHING : 
 
 static sk_json_token open_level(sk_json *j, bool object)
 {
-    const uint64_t bit = UINT64_C(1) << j->depth;
     sk_json_token t = {object ? SK_JSON_OBJECT : SK_JSON_ARRAY, j->p + j->pos, 1, 0};
-    if (j->depth == SK_JSON_DEPTH) return fail(j, j->pos, "at most 32 levels of nesting");
+    uint64_t bit;
+    if (j->depth >= SK_JSON_DEPTH) return fail(j, j->pos, "at most 32 levels of nesting");
+    bit = UINT64_C(1) << j->depth;
     j->objects = object ? j->objects | bit : j->objects & ~bit;
     j->depth++;
     j->state = object ? WANT_FIRST_NAME : WANT_FIRST_ITEM;

@@ -63,6 +63,7 @@ static void tq1_0_codes(const uint8_t *b, uint32_t i, float *code)
             byte = b[32 + e % 16];
             digit = (e - 160) / 16;
         }
+        // cppcheck-suppress arrayIndexOutOfBoundsCond ; e < 256, so digit is at most 4
         code[j] = (float)((int32_t)((byte * power[digit] & 255u) * 3 >> 8) - 1);
     }
 }

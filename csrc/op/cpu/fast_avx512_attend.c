@@ -256,7 +256,7 @@ SK_INLINE512 void attend_set(const set *s, int32_t type)
     memset(s->merged, 0, (size_t)(s->n * s->dim) * sizeof *s->merged);
     for (int64_t begin = 0; begin < s->most; begin += s->a->split) {
         const int64_t end = s->most - begin < s->a->split ? s->most : begin + s->a->split;
-        float part_max[SET], sum[SET];
+        float part_max[SET] = {0}, sum[SET] = {0};
         for (int i = 0; i < s->n; i++) {
             const int64_t own = s->n_keys[i] < end ? s->n_keys[i] - begin : end - begin;
             float *p = s->score + i * s->stride + begin;

@@ -315,7 +315,7 @@ void sk_avx2_linear_block(const sk_linear_job *j, float *scratch_of, int32_t seg
     // Scales on top are applied in the cache: registers are for the formats that have none.
     if (sk_fast_has(type) && j->n_rows <= FEW_ROWS && !sk_view_present(&j->a->scale[seg])) {
         for (int i = 0; i < n_out; i++) {
-            float sum[FEW_ROWS];
+            float sum[FEW_ROWS] = {0};
             few(j, type, sk_view_row(&j->a->w[seg], o + i), sum);
             for (int64_t r = 0; r < j->n_rows; r++) put(j, seg, r, o + i, sum[r]);
         }
