@@ -236,6 +236,36 @@ sk_code sk_config_arch(const sk_ckpt *ck, char out[32], const sk_hf_arch **hf, s
     return SK_OK;
 }
 
+/* Hugging Face configurations say which layers slide in up to three ways: a pattern under one of
+ * two names, and a list. They have to agree; a list that no pattern makes is refused. */
+static sk_code read_hf_windows(keys *k, sk_config *c)
+{
+    const sk_meta *list = sk_ckpt_find_meta(k->ck, "layer_types");
+    uint64_t pattern = 0, at = 0;
+    bool found = false;
+    SK_TRY(
+        sk_meta_find_u64(k->ck, "_sliding_window_pattern", SK_MAX_LAYERS, &pattern, &found, k->st));
+    if (found && pattern > 0) c->window_pattern = (int32_t)pattern;
+    if (!list) return SK_OK;
+    if (list->type != SK_META_ARRAY || list->elem_type != SK_META_STRING ||
+        list->n != (uint64_t)c->n_layer)
+        return SK_FAIL_CHECK(k->st, SK_FORMAT, "BAD_HPARAM", 0,
+                             "%s: layer_types: expected a list of %d texts, found another value",
+                             sk_ckpt_path(k->ck), (int)c->n_layer);
+    for (int32_t i = 0; i < c->n_layer; i++) {
+        bool slides = i % c->window_pattern < c->window_pattern - 1;
+        const char *want = slides ? "sliding_attention" : "full_attention";
+        sk_str said = sk_meta_next_str(list, &at);
+        if (!same(said, want))
+            return SK_FAIL(
+                k->st, SK_UNSUPPORTED,
+                "%s: layer_types: expected %s for layer %d by a pattern of %d, found %.*s",
+                sk_ckpt_path(k->ck), want, (int)i, (int)c->window_pattern,
+                (int)sk_min_size(said.n, 40), said.p);
+    }
+    return SK_OK;
+}
+
 /* Gemma 3: windows, the rotary base of the layers that slide, and the attention scale of the 27B
  * model, for which files carry no key and everybody goes by its 62 layers. */
 static sk_code read_gemma3(keys *k, sk_config *c)
@@ -249,6 +279,7 @@ static sk_code read_gemma3(keys *k, sk_config *c)
                        capped, cap);
     SK_TRY(read_dim(k, "attention.sliding_window", SK_MAX_CTX, 0, &c->window));
     SK_TRY(read_dim(k, "attention.sliding_window_pattern", SK_MAX_LAYERS, 6, &c->window_pattern));
+    if (c->hf) SK_TRY(read_hf_windows(k, c));
     SK_TRY(read_positive(k, "rope.freq_base_swa", 10000, &c->rope_base_local));
     if (c->n_layer == 62 && !c->hf) c->attn_scale = (float)(1 / sqrt((double)c->dim / c->n_head));
     return SK_OK;

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import decoder
 import llama_hf
 import numpy as np
 import pytest
@@ -215,3 +216,40 @@ def test_other_architectures(tmp_path: Path, arch: str) -> None:
     settings = tiny_hf.config(shape, model_type=arch, head_dim=shape.head_dim)
     folder = tiny_hf.write(tmp_path / "hf", weights, settings, 2)
     assert logits(gguf).tobytes() == logits(folder).tobytes()
+
+
+def gemma3_folder(path: Path, shape: tiny.Shape, **more: object) -> Path:
+    """Norms of a folder hold w where GGUF files hold 1 + w."""
+    weights = {}
+    for t in tiny.tensors(shape, 3):
+        w = np.frombuffer(t.data, "<f4").reshape(t.ne[::-1])
+        weights[tiny_hf.name(t.name, tiny_hf.GEMMA)] = ("F32", w - 1 if "norm" in t.name else w)
+    family = decoder.FAMILIES["gemma3"]
+    kinds = ["full_attention" if i % family.pattern == family.pattern - 1 else "sliding_attention"
+             for i in range(shape.n_layer)]  # fmt: skip
+    settings = tiny_hf.config(shape, model_type="gemma3_text", hidden_activation="gelu_pytorch_tanh",
+                              head_dim=shape.head_dim, query_pre_attn_scalar=shape.head_dim,
+                              sliding_window=family.window, rope_local_base_freq=10000.0,
+                              _sliding_window_pattern=family.pattern, layer_types=kinds) | more  # fmt: skip
+    settings.pop("hidden_act")
+    return tiny_hf.write(path, weights, settings)
+
+
+def test_gemma3_folder_is_the_gguf_file(tmp_path: Path) -> None:
+    shape = tiny.Shape("gemma3", n_layer=4, types=(tiny.F32_T,), rope_base=1e6)
+    with (
+        Engine(tiny.write(tmp_path / "m.gguf", shape, 3), numerics="f32", context=64) as a,
+        Engine(gemma3_folder(tmp_path / "hf", shape), numerics="f32", context=64) as b,
+    ):
+        want, got = (e.evaluate(IDS)["logits"] for e in (a, b))
+    assert (np.abs(got - want).max(1) / np.abs(want).max(1)).max() < 1e-5
+
+
+def test_gemma3_layers_must_follow_a_pattern(tmp_path: Path) -> None:
+    shape = tiny.Shape("gemma3", n_layer=4, types=(tiny.F32_T,), rope_base=1e6)
+    folder = gemma3_folder(tmp_path / "a", shape, layer_types=["full_attention"] * 4)
+    with pytest.raises(stoker.UnsupportedError, match="layer_types: expected sliding_attention"):
+        Engine(folder)
+    folder = gemma3_folder(tmp_path / "b", shape, layer_types=["full_attention"])
+    with pytest.raises(stoker.FormatError, match="layer_types: expected a list of 4 texts"):
+        Engine(folder)
