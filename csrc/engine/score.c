@@ -75,12 +75,8 @@ void sk_session_score_end(sk_session *s)
 
 static void copy_out(const sk_session *s, int32_t buf, int32_t n, float *out)
 {
-    const sk_plan *p = &s->score.pass.plan;
     const sk_buf *b = &s->prog.space.bufs[buf];
-    for (size_t i = 0; i < p->n_lives; i++)
-        if (p->lives[i].buf == buf)
-            memcpy(out, s->score_bound.transients + p->lives[i].off,
-                   (size_t)n * (size_t)b->dim[1] * sizeof *out);
+    memcpy(out, sk_bound_find(&s->score_bound, buf), (size_t)n * (size_t)b->dim[1] * sizeof *out);
 }
 
 sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int32_t n, float *logits,

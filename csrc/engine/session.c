@@ -347,11 +347,7 @@ sk_code sk_session_round(sk_session *s, const sk_ctl_slot *licence, const sk_don
 
 const float *sk_session_logits(const sk_session *s)
 {
-    const sk_plan *p = &s->prog.round;
-    for (size_t i = 0; i < p->n_lives; i++)
-        if (p->lives[i].buf == s->prog.logits)
-            return (const float *)(const void *)(s->round.transients + p->lives[i].off);
-    return NULL;
+    return (const float *)(const void *)sk_bound_find(&s->round, s->prog.logits);
 }
 
 sk_code sk_session_settle(sk_session *s, int32_t slot, int32_t licence, sk_status *st)
@@ -421,15 +417,6 @@ sk_code sk_session_plant(sk_session *s, int32_t slot, const int32_t *table, int6
     return SK_OK;
 }
 
-static const int32_t *transient_i32(const sk_session *s, int32_t buf)
-{
-    const sk_plan *p = &s->prog.round;
-    for (size_t i = 0; i < p->n_lives; i++)
-        if (p->lives[i].buf == buf)
-            return (const int32_t *)(const void *)(s->round.transients + p->lives[i].off);
-    return NULL;
-}
-
 sk_code sk_session_draft(sk_session *s, int32_t slot, const int32_t *ids, int64_t n_ids,
                          int32_t *out, int32_t *n, sk_status *st)
 {
@@ -444,8 +431,8 @@ sk_code sk_session_draft(sk_session *s, int32_t slot, const int32_t *ids, int64_
     sl->anchor = sk_tokens_at(s, slot)[sl->n];
     sl->active = 1;
     sk_exec_run(&s->exec, &s->round, SK_STAGE_DRAFT, SK_STAGE_DRAFT);
-    drafts = transient_i32(s, s->prog.drafts);
-    count = transient_i32(s, s->prog.n_draft);
+    drafts = (const int32_t *)(const void *)sk_bound_find(&s->round, s->prog.drafts);
+    count = (const int32_t *)(const void *)sk_bound_find(&s->round, s->prog.n_draft);
     *n = sk_min_i32(*n, count[slot]);
     memcpy(out, drafts + (int64_t)slot * k, (size_t)*n * sizeof *out);
     return sk_session_reset(s, slot, st);

@@ -45,6 +45,13 @@ void sk_bound_drop(sk_bound *b)
     memset(b, 0, sizeof *b);
 }
 
+uint8_t *sk_bound_find(const sk_bound *b, int32_t buf)
+{
+    for (size_t i = 0; i < b->plan->n_lives; i++)
+        if (b->plan->lives[i].buf == buf) return b->transients + b->plan->lives[i].off;
+    return NULL;
+}
+
 static void poison_dead(const sk_bound *b, int32_t step)
 {
     for (size_t i = 0; i < b->plan->n_lives; i++) {

@@ -18,6 +18,9 @@ SK_MUST_USE sk_code sk_bound_make(sk_bound *out, const sk_plan *plan, uint8_t *c
                                   uint8_t *transients, sk_status *st);
 void sk_bound_drop(sk_bound *b); // accepts a zeroed struct
 
+/* Where a transient of the plan lies; NULL for a buffer that is none of its transients. */
+uint8_t *sk_bound_find(const sk_bound *b, int32_t buf);
+
 typedef struct sk_exec {
     const sk_cpu_fn *table;
     sk_cpu cpu;
