@@ -257,47 +257,56 @@ static void close_dense(sk_model *m)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-/* x += y, or x += rms(y) * post. */
-static void add_to_stream(sk_builder *b, sk_view x, sk_view y, int32_t post, float eps)
+static sk_norm norm_of(const sk_config *c, int32_t gain) { return (sk_norm){gain, c->rms_eps}; }
+
+/* x += w y, or x += rms(w y) * post. */
+static void add_to_stream(const sk_config *c, sk_builder *b, sk_view x, sk_view y, const sk_lin *w,
+                          int32_t post)
 {
-    sk_b_add(b, x, post < 0 ? y : sk_b_rms_norm(b, y, post, eps, SK_F32));
+    if (post < 0) {
+        sk_b_linear_add(b, x, y, w);
+        return;
+    }
+    sk_b_linear(b, y, w, 1, &y);
+    sk_b_norm_add(b, x, y, norm_of(c, post));
 }
 
-/* One projection's heads, normed where the family does that, rotated. */
-static sk_view rotated(const dense *w, const layer *l, const sk_config *c, sk_builder *b, sk_view y,
-                       int32_t n_head, int32_t norm)
+/* Keys and values of the rows into the caches: all of a layer that the prefill needs of the last.
+ */
+static void append_only(const dense *w, const layer *l, const sk_config *c, sk_builder *b,
+                        sk_view x)
 {
-    sk_view h = sk_b_heads(y, n_head);
-    if (norm >= 0) h = sk_b_rms_norm(b, h, norm, c->rms_eps, SK_F32);
-    return sk_b_rope(b, h, l->freq, w->is.neox);
+    sk_view kv[2], k;
+    sk_b_norm_linear(b, x, norm_of(c, l->attn_norm), l->qkv + 1, 2, kv);
+    k = sk_b_heads(kv[0], c->n_kv);
+    if (l->k_norm >= 0) k = sk_b_rms_norm(b, k, l->k_norm, c->rms_eps, SK_F32);
+    k = sk_b_rope(b, k, l->freq, w->is.neox);
+    sk_b_kv_append(b, k, sk_b_heads(kv[1], c->n_kv), l->k_cache, l->v_cache);
 }
 
-static void attention(const dense *w, const layer *l, const sk_config *c, sk_builder *b, sk_view x,
-                      bool cache_only)
+static void attention(const dense *w, const layer *l, const sk_config *c, sk_builder *b, sk_view x)
 {
-    sk_view h = sk_b_rms_norm(b, x, l->attn_norm, c->rms_eps, b->act);
-    sk_view qkv[3], q, k, o;
-    const int32_t skip = cache_only ? 1 : 0; // without the query when nothing attends
-    sk_b_linear(b, h, l->qkv + skip, 3 - skip, qkv + skip);
-    k = rotated(w, l, c, b, qkv[1], c->n_kv, l->k_norm);
-    sk_b_kv_append(b, k, sk_b_heads(qkv[2], c->n_kv), l->k_cache, l->v_cache);
-    if (cache_only) return;
-    q = rotated(w, l, c, b, qkv[0], c->n_head, l->q_norm);
-    o = sk_b_attend(b, q, l->k_cache, l->v_cache, c->attn_scale, l->window);
-    sk_b_linear(b, sk_b_flat(o), &l->out, 1, &o);
-    add_to_stream(b, x, o, l->post_attn, c->rms_eps);
+    const sk_attention at = {.q_norm = l->q_norm,
+                             .k_norm = l->k_norm,
+                             .freq = l->freq,
+                             .k_cache = l->k_cache,
+                             .v_cache = l->v_cache,
+                             .eps = c->rms_eps,
+                             .scale = c->attn_scale,
+                             .window = l->window,
+                             .neox = w->is.neox};
+    sk_view qkv[3], o;
+    sk_b_norm_linear(b, x, norm_of(c, l->attn_norm), l->qkv, 3, qkv);
+    o = sk_b_rope_attend(b, sk_b_heads(qkv[0], c->n_head), sk_b_heads(qkv[1], c->n_kv),
+                         sk_b_heads(qkv[2], c->n_kv), &at);
+    add_to_stream(c, b, x, sk_b_flat(o), &l->out, l->post_attn);
 }
 
 static void feed_forward(const dense *w, const layer *l, const sk_config *c, sk_builder *b,
                          sk_view x)
 {
-    sk_view h = sk_b_rms_norm(b, x, l->ffn_norm, c->rms_eps, b->act);
-    sk_view gate_up[2], y;
-    sk_b_linear(b, h, l->gate_up, 2, gate_up);
-    h = w->is.gelu ? sk_b_gelu_mul(b, gate_up[0], gate_up[1])
-                   : sk_b_silu_mul(b, gate_up[0], gate_up[1]);
-    sk_b_linear(b, h, &l->down, 1, &y);
-    add_to_stream(b, x, y, l->post_ffn, c->rms_eps);
+    sk_view h = sk_b_norm_glu(b, x, norm_of(c, l->ffn_norm), l->gate_up, w->is.gelu);
+    add_to_stream(c, b, x, h, &l->down, l->post_ffn);
 }
 
 static sk_view trunk(const sk_model *m, sk_builder *b, sk_view ids, bool cache_only,
@@ -312,8 +321,11 @@ static sk_view trunk(const sk_model *m, sk_builder *b, sk_view ids, bool cache_o
         const layer *l = &w->layers[i];
         const bool last = i + 1 == c->n_layer;
         sk_b_at(b, "blk.%d.attn", i);
-        attention(w, l, c, b, x, cache_only && last);
-        if (cache_only && last) return (sk_view)SK_VIEW_NONE;
+        if (cache_only && last) {
+            append_only(w, l, c, b, x);
+            return (sk_view)SK_VIEW_NONE;
+        }
+        attention(w, l, c, b, x);
         sk_b_at(b, "blk.%d.ffn", i);
         feed_forward(w, l, c, b, x);
         if (taps && taps->layer && taps->layer[i]) taps->out[i] = sk_b_copy_rows(b, x);
@@ -326,9 +338,15 @@ static sk_view head(const sk_model *m, sk_builder *b, sk_view x)
     const dense *w = m->self;
     sk_view logits;
     sk_b_at(b, "head");
-    x = sk_b_rms_norm(b, x, w->output_norm, m->config.rms_eps, b->act);
-    sk_b_linear(b, x, &w->output, 1, &logits);
+    sk_b_norm_linear(b, x, norm_of(&m->config, w->output_norm), &w->output, 1, &logits);
     return logits;
+}
+
+static sk_view head_argmax(const sk_model *m, sk_builder *b, sk_view x)
+{
+    const dense *w = m->self;
+    sk_b_at(b, "head");
+    return sk_b_norm_argmax(b, x, norm_of(&m->config, w->output_norm), &w->output);
 }
 
 /* ---- the family ---------------------------------------------------------------------------- */
@@ -351,7 +369,7 @@ static sk_code whole_head_rotates(const sk_config *c, const sk_ckpt *ck, sk_stat
         SK_TRY(whole_head_rotates(&m->config, ck, st));                                            \
         return open_with((traits){__VA_ARGS__}, m, ck, space, prefix, n_slots, ctx, act, st);      \
     }                                                                                              \
-    const sk_arch sk_arch_##name = {#name, open_##name, close_dense, trunk, head}
+    const sk_arch sk_arch_##name = {#name, open_##name, close_dense, trunk, head, head_argmax}
 
 RECIPE(llama, .neox = false);
 RECIPE(qwen2, .neox = true);

@@ -55,3 +55,8 @@ sk_view sk_model_head(const sk_model *m, sk_builder *b, sk_view x)
 {
     return m->arch->head(m, b, x);
 }
+
+sk_view sk_model_head_argmax(const sk_model *m, sk_builder *b, sk_view x)
+{
+    return m->arch->head_argmax(m, b, x);
+}

@@ -35,6 +35,9 @@ sk_view sk_model_trunk(const sk_model *m, sk_builder *b, sk_view ids, bool cache
 /* Final norm and vocabulary projection: F32 [P, vocab]. */
 sk_view sk_model_head(const sk_model *m, sk_builder *b, sk_view x);
 
+/* The same and the choice of the most likely token, without the logits: I32 [P]. */
+sk_view sk_model_head_argmax(const sk_model *m, sk_builder *b, sk_view x);
+
 /* Comma-separated names of the architectures this build knows. */
 const char *sk_model_archs(void);
 
@@ -47,6 +50,7 @@ typedef struct sk_arch {
     sk_view (*trunk)(const sk_model *m, sk_builder *b, sk_view ids, bool cache_only,
                      const sk_trunk_taps *taps);
     sk_view (*head)(const sk_model *m, sk_builder *b, sk_view x);
+    sk_view (*head_argmax)(const sk_model *m, sk_builder *b, sk_view x);
 } sk_arch;
 
 struct sk_model {

@@ -226,4 +226,96 @@ typedef struct sk_publish_args {
     sk_view ring;    // U8 [n, sizeof(sk_done)]
 } sk_publish_args;
 
+/* ---- fused ops: each is the composition of ops above, in one step ----------------------------- */
+
+/* A norm folded into the product behind it. With n_r = 1 / sqrt(mean(x[r]^2) + eps):
+ *     a = round(x * gain) to act;   y_s[r] = n_r * (W_s a[r]) (+ bias_s)
+ * The only rounding before the product is that of a; n_r is applied to its F32 sums. Segments and
+ * scales as in linear. */
+typedef struct sk_norm_linear_args {
+    sk_view x;                     // F32 [P, K]
+    sk_view gain;                  // F32 [K]
+    sk_view count;                 // I32 [1]
+    sk_view w[SK_LINEAR_SEGS];     // any weight type [N_s, K]
+    sk_view bias[SK_LINEAR_SEGS];  // F32 [N_s], optional
+    sk_view scale[SK_LINEAR_SEGS]; // F32 [ceil(N_s / scale_n), ceil(K / scale_k)], optional
+    sk_view y[SK_LINEAR_SEGS];     // F32 [P, N_s]
+    int32_t scale_n[SK_LINEAR_SEGS], scale_k[SK_LINEAR_SEGS]; // 0 without a scale
+    float eps;
+    int32_t act; // the sk_dtype that a is rounded to: BF16 or F32
+} sk_norm_linear_args;
+
+/* The gated feed-forward up to its hidden row: norm_linear with two segments, then
+ *     out = round(f(y_0) * y_1), f = silu, or gelu (tanh form) when `gelu` is set.
+ * act is the type of out. */
+typedef struct sk_norm_glu_args {
+    sk_view x;        // F32 [P, K]
+    sk_view gain;     // F32 [K]
+    sk_view count;    // I32 [1]
+    sk_view w[2];     // gate, up: any weight type [N, K]
+    sk_view bias[2];  // F32 [N], optional
+    sk_view scale[2]; // as in linear, optional
+    sk_view out;      // act [P, N]
+    int32_t scale_n[2], scale_k[2];
+    float eps;
+    int32_t gelu;
+} sk_norm_glu_args;
+
+/* y += W x (+ bias): linear of one segment, then add. */
+typedef struct sk_linear_add_args {
+    sk_view x;     // act [P, K]
+    sk_view count; // I32 [1]
+    sk_view w;     // any weight type [N, K]
+    sk_view bias;  // F32 [N], optional
+    sk_view scale; // as in linear, optional
+    sk_view y;     // F32 [P, N]
+    int32_t scale_n, scale_k;
+} sk_linear_add_args;
+
+/* y += rms_norm(x): the norm of what a block adds to the stream. */
+typedef struct sk_norm_add_args {
+    sk_view x;     // F32 [P, D]
+    sk_view gain;  // F32 [D]
+    sk_view count; // I32 [1]
+    sk_view y;     // F32 [P, D]
+    float eps;
+} sk_norm_add_args;
+
+/* norm_linear of one segment, then argmax, without the logits. */
+typedef struct sk_norm_argmax_args {
+    sk_view x;     // F32 [P, K]
+    sk_view gain;  // F32 [K]
+    sk_view count; // I32 [1]
+    sk_view w;     // any weight type [V, K]
+    sk_view bias;  // F32 [V], optional
+    sk_view scale; // as in linear, optional
+    sk_view id;    // I32 [P]
+    int32_t scale_n, scale_k;
+    float eps;
+    int32_t act; // as in norm_linear
+} sk_norm_argmax_args;
+
+/* From the projections to the attention output: q and k normed per head where there is a gain
+ * (rms_norm, result in F32), both rotated and rounded to act, k and v appended to the caches, then
+ * attend. Rows of one slot are consecutive in the pass, at consecutive positions, and `at` counts
+ * them from the first. */
+typedef struct sk_rope_attend_args {
+    sk_view q;       // F32 [P, H, D]
+    sk_view k;       // F32 [P, Hkv, D]
+    sk_view v;       // F32 [P, Hkv, D]
+    sk_view q_norm;  // F32 [D], optional
+    sk_view k_norm;  // F32 [D], optional
+    sk_view freq;    // F32 [n/2] as in rope
+    sk_view rows;    // I32 [P, 3]
+    sk_view count;   // I32 [1]
+    sk_view k_cache; // act [B, C, Hkv, D]
+    sk_view v_cache; // act [B, C, Hkv, D]
+    sk_view out;     // act [P, H, D]
+    float eps;
+    float scale;
+    int32_t window;
+    int32_t split;
+    int32_t neox;
+} sk_rope_attend_args;
+
 #endif

@@ -1,5 +1,5 @@
-/* Contract checks: what holds for the views of every op, and the ops that compute on rows. The ops
- * that run the round are in check_round.c.
+/* Contract checks: what holds for the views of every op, and the ops that compute on rows. The
+ * fused ops are in check_fused.c, those that run the round in check_round.c.
  *
  * All checks work on unbound views (buffer numbers and offsets), so a plan is verified once, before
  * it has addresses, for all backends alike. */
@@ -237,28 +237,42 @@ static void check_overlaps(sk_checker *c, const sk_op_desc *desc, const void *ar
 
 /* ---- ops that compute on rows ---------------------------------------------------------------- */
 
-static void want_count(sk_checker *c, const sk_view *count)
+void sk_want_count(sk_checker *c, const sk_view *count)
 {
     sk_want(c, "count", count, SK_TYPES_I32, 1, 1, 0, 0, 0);
 }
 
-static void want_rows(sk_checker *c, const sk_view *rows, int64_t capacity)
+void sk_want_rows(sk_checker *c, const sk_view *rows, int64_t capacity)
 {
     sk_want(c, "rows", rows, SK_TYPES_I32, 2, capacity, 3, 0, 0);
 }
 
-static void want_finite(sk_checker *c, const char *field, float x)
+void sk_want_freq(sk_checker *c, const sk_view *freq, int64_t dim)
+{
+    sk_want(c, "freq", freq, SK_TYPES_F32, 1, SK_ANY, 0, 0, 0);
+    if (c->rc == SK_OK && 2 * freq->dim[0] > dim)
+        sk_break(c, "freq", "expected at most %lld frequencies for heads of %lld, found %lld",
+                 (long long)(dim / 2), (long long)dim, (long long)freq->dim[0]);
+}
+
+void sk_want_finite(sk_checker *c, const char *field, float x)
 {
     if (!isfinite(x)) sk_break(c, field, "expected a finite number, found %g", (double)x);
+}
+
+void sk_want_eps(sk_checker *c, float eps)
+{
+    if (!isfinite(eps) || eps <= 0)
+        sk_break(c, "eps", "expected a finite number above 0, found %g", (double)eps);
 }
 
 static void check_gather_rows(const sk_gather_rows_args *a, sk_checker *c)
 {
     sk_want(c, "table", &a->table, SK_TYPES_WEIGHT, 2, SK_ANY, SK_ANY, 0, 0);
     sk_want(c, "ids", &a->ids, SK_TYPES_I32, 1, SK_ANY, 0, 0, 0);
-    want_count(c, &a->count);
+    sk_want_count(c, &a->count);
     sk_want(c, "out", &a->out, SK_TYPES_F32, 2, a->ids.dim[0], a->table.dim[1], 0, 0);
-    want_finite(c, "scale", a->scale);
+    sk_want_finite(c, "scale", a->scale);
 }
 
 static void check_rms_norm(const sk_rms_norm_args *a, sk_checker *c)
@@ -268,75 +282,109 @@ static void check_rms_norm(const sk_rms_norm_args *a, sk_checker *c)
     sk_want(c, "x", x, SK_TYPES_F32, rank, SK_ANY, SK_ANY, SK_ANY, 0);
     if (c->rc != SK_OK) return;
     sk_want(c, "gain", &a->gain, SK_TYPES_F32, 1, x->dim[rank - 1], 0, 0, 0);
-    want_count(c, &a->count);
+    sk_want_count(c, &a->count);
     sk_want(c, "out", &a->out, SK_TYPES_ACT, rank, x->dim[0], x->dim[1], x->dim[2], 0);
-    if (!isfinite(a->eps) || a->eps <= 0)
-        sk_break(c, "eps", "expected a finite number above 0, found %g", (double)a->eps);
+    sk_want_eps(c, a->eps);
 }
 
 static int64_t blocks(int64_t n, int32_t each) { return (n + each - 1) / each; }
 
-static void check_scale(const sk_linear_args *a, int32_t s, sk_checker *c)
+/* Name of a segment's field. */
+typedef struct field_name {
+    char text[24];
+} field_name;
+
+static field_name name_of(const sk_segment *s, const char *field)
 {
-    const int32_t n = a->scale_n[s];
-    const int32_t k = a->scale_k[s];
-    const int32_t group = sk_quant_group_elems((sk_dtype)a->w[s].dtype);
-    char field[24];
-    (void)snprintf(field, sizeof field, "scale_n[%d]", s);
-    sk_want_i32(c, field, n, 1, INT32_MAX);
-    (void)snprintf(field, sizeof field, "scale_k[%d]", s);
-    sk_want_i32(c, field, k, 1, INT32_MAX);
+    field_name n;
+    if (s->index < 0)
+        (void)snprintf(n.text, sizeof n.text, "%s", field);
+    else
+        (void)snprintf(n.text, sizeof n.text, "%s[%d]", field, s->index);
+    return n;
+}
+
+static void want_scale(sk_checker *c, const sk_segment *s, int64_t k)
+{
+    const int32_t group = sk_quant_group_elems((sk_dtype)s->w->dtype);
+    sk_want_i32(c, name_of(s, "scale_n").text, s->scale_n, 1, INT32_MAX);
+    sk_want_i32(c, name_of(s, "scale_k").text, s->scale_k, 1, INT32_MAX);
     if (c->rc != SK_OK) return;
-    if (k < a->x.dim[1] && k % group != 0)
-        sk_break(c, field, "expected a multiple of the group of %d, or at least %lld, found %d",
-                 group, (long long)a->x.dim[1], k);
-    (void)snprintf(field, sizeof field, "scale[%d]", s);
-    sk_want(c, field, &a->scale[s], SK_TYPES_F32, 2, blocks(a->w[s].dim[0], n),
-            blocks(a->x.dim[1], k), 0, 0);
+    if (s->scale_k < k && s->scale_k % group != 0)
+        sk_break(c, name_of(s, "scale_k").text,
+                 "expected a multiple of the group of %d, or at least %lld, found %d", group,
+                 (long long)k, s->scale_k);
+    sk_want(c, name_of(s, "scale").text, s->scale, SK_TYPES_F32, 2,
+            blocks(s->w->dim[0], s->scale_n), blocks(k, s->scale_k), 0, 0);
+}
+
+/* Is an optional companion of the segment's weight there, as it may be? */
+static bool belongs(sk_checker *c, const sk_segment *s, const char *field, const sk_view *v)
+{
+    if (!sk_view_present(v)) return false;
+    if (!sk_view_present(s->w))
+        sk_break(c, name_of(s, field).text, "expected no view, as %s is absent",
+                 name_of(s, "w").text);
+    return c->rc == SK_OK;
+}
+
+void sk_want_segment(sk_checker *c, const sk_segment *s, const sk_view *x)
+{
+    const bool present = sk_view_present(s->w);
+    if (present)
+        sk_want(c, name_of(s, "w").text, s->w, SK_TYPES_WEIGHT, 2, SK_ANY, x->dim[1], 0, 0);
+    if (s->y && sk_view_present(s->y) != present)
+        sk_break(c, name_of(s, "y").text, "expected %s, as %s is %s",
+                 present ? "a view" : "no view", name_of(s, "w").text,
+                 present ? "present" : "absent");
+    if (s->y && present)
+        sk_want(c, name_of(s, "y").text, s->y, SK_TYPES_F32, 2, x->dim[0], s->w->dim[0], 0, 0);
+    if (belongs(c, s, "scale", s->scale))
+        want_scale(c, s, x->dim[1]);
+    else if (s->scale_n != 0 || s->scale_k != 0)
+        sk_break(c, name_of(s, "scale").text,
+                 "expected a view, as scale_n and scale_k are given, found none");
+    if (belongs(c, s, "bias", s->bias))
+        sk_want(c, name_of(s, "bias").text, s->bias, SK_TYPES_F32, 1, s->w->dim[0], 0, 0, 0);
+}
+
+void sk_want_segments(sk_checker *c, const sk_segments *all)
+{
+    for (int32_t i = 0; i < SK_LINEAR_SEGS; i++) {
+        const sk_segment s = {.index = i,
+                              .w = &all->w[i],
+                              .bias = &all->bias[i],
+                              .scale = &all->scale[i],
+                              .y = &all->y[i],
+                              .scale_n = all->scale_n[i],
+                              .scale_k = all->scale_k[i]};
+        if (i > 0 && sk_view_present(s.w) && !sk_view_present(s.w - 1))
+            sk_break(c, name_of(&s, "w").text,
+                     "expected segments without a gap, found none before this one");
+        sk_want_segment(c, &s, all->x);
+    }
 }
 
 static void check_linear(const sk_linear_args *a, sk_checker *c)
 {
-    int64_t capacity = a->x.dim[0];
-    char field[24];
     sk_want(c, "x", &a->x, SK_TYPES_ACT, 2, SK_ANY, SK_ANY, 0, 0);
-    want_count(c, &a->count);
-    for (int32_t s = 0; s < SK_LINEAR_SEGS; s++) {
-        const sk_view *w = &a->w[s];
-        bool present = sk_view_present(w);
-        (void)snprintf(field, sizeof field, "w[%d]", s);
-        if (present && s > 0 && !sk_view_present(&a->w[s - 1]))
-            sk_break(c, field, "expected segments without a gap, found none before this one");
-        if (present) sk_want(c, field, w, SK_TYPES_WEIGHT, 2, SK_ANY, a->x.dim[1], 0, 0);
-        (void)snprintf(field, sizeof field, "y[%d]", s);
-        if (sk_view_present(&a->y[s]) != present)
-            sk_break(c, field, "expected %s, as w[%d] is %s", present ? "a view" : "no view", s,
-                     present ? "present" : "absent");
-        if (present) sk_want(c, field, &a->y[s], SK_TYPES_F32, 2, capacity, w->dim[0], 0, 0);
-        (void)snprintf(field, sizeof field, "scale[%d]", s);
-        if (sk_view_present(&a->scale[s])) {
-            if (!present) sk_break(c, field, "expected no view, as w[%d] is absent", s);
-            if (c->rc == SK_OK) check_scale(a, s, c);
-        } else if (a->scale_n[s] != 0 || a->scale_k[s] != 0) {
-            sk_break(c, field, "expected a view, as scale_n and scale_k are given, found none");
-        }
-        (void)snprintf(field, sizeof field, "bias[%d]", s);
-        if (!sk_view_present(&a->bias[s])) continue;
-        if (!present) sk_break(c, field, "expected no view, as w[%d] is absent", s);
-        sk_want(c, field, &a->bias[s], SK_TYPES_F32, 1, w->dim[0], 0, 0, 0);
-    }
+    sk_want_count(c, &a->count);
+    sk_want_segments(c, &(sk_segments){.x = &a->x,
+                                       .w = a->w,
+                                       .bias = a->bias,
+                                       .scale = a->scale,
+                                       .y = a->y,
+                                       .scale_n = a->scale_n,
+                                       .scale_k = a->scale_k});
 }
 
 static void check_rope(const sk_rope_args *a, sk_checker *c)
 {
     const sk_view *x = &a->x;
     sk_want(c, "x", x, SK_TYPES_F32, 3, SK_ANY, SK_ANY, SK_ANY, 0);
-    sk_want(c, "freq", &a->freq, SK_TYPES_F32, 1, SK_ANY, 0, 0, 0);
-    if (c->rc == SK_OK && 2 * a->freq.dim[0] > x->dim[2])
-        sk_break(c, "freq", "expected at most %lld frequencies for heads of %lld, found %lld",
-                 (long long)(x->dim[2] / 2), (long long)x->dim[2], (long long)a->freq.dim[0]);
-    want_rows(c, &a->rows, x->dim[0]);
-    want_count(c, &a->count);
+    sk_want_freq(c, &a->freq, x->dim[2]);
+    sk_want_rows(c, &a->rows, x->dim[0]);
+    sk_want_count(c, &a->count);
     sk_want(c, "out", &a->out, SK_TYPES_ACT, 3, x->dim[0], x->dim[1], x->dim[2], 0);
     sk_want_i32(c, "neox", a->neox, 0, 1);
 }
@@ -346,8 +394,8 @@ static void check_kv_append(const sk_kv_append_args *a, sk_checker *c)
     const sk_view *k = &a->k;
     sk_want(c, "k", k, SK_TYPES_ACT, 3, SK_ANY, SK_ANY, SK_ANY, 0);
     sk_want(c, "v", &a->v, SK_TYPES_ACT, 3, k->dim[0], k->dim[1], k->dim[2], 0);
-    want_rows(c, &a->rows, k->dim[0]);
-    want_count(c, &a->count);
+    sk_want_rows(c, &a->rows, k->dim[0]);
+    sk_want_count(c, &a->count);
     sk_want(c, "k_cache", &a->k_cache, SK_TYPES_ACT, 4, SK_ANY, SK_ANY, k->dim[1], k->dim[2]);
     sk_want(c, "v_cache", &a->v_cache, SK_TYPES_ACT, 4, a->k_cache.dim[0], a->k_cache.dim[1],
             k->dim[1], k->dim[2]);
@@ -369,11 +417,11 @@ static void check_attend(const sk_attend_args *a, sk_checker *c)
                  (long long)q->dim[1], (long long)k->dim[2]);
     sk_want(c, "v_cache", &a->v_cache, SK_TYPES_ACT, 4, k->dim[0], k->dim[1], k->dim[2], k->dim[3]);
     sk_want_type(c, "v_cache", &a->v_cache, "k_cache", k);
-    want_rows(c, &a->rows, q->dim[0]);
-    want_count(c, &a->count);
+    sk_want_rows(c, &a->rows, q->dim[0]);
+    sk_want_count(c, &a->count);
     sk_want(c, "out", &a->out, SK_TYPES_ACT, 3, q->dim[0], q->dim[1], q->dim[2], 0);
     sk_want_type(c, "out", &a->out, "q", q);
-    want_finite(c, "scale", a->scale);
+    sk_want_finite(c, "scale", a->scale);
     sk_want_i32(c, "window", a->window, 0, INT32_MAX);
     sk_want_i32(c, "split", a->split, 1, INT32_MAX);
 }
@@ -381,14 +429,14 @@ static void check_attend(const sk_attend_args *a, sk_checker *c)
 static void check_add(const sk_add_args *a, sk_checker *c)
 {
     sk_want(c, "x", &a->x, SK_TYPES_F32, 2, SK_ANY, SK_ANY, 0, 0);
-    want_count(c, &a->count);
+    sk_want_count(c, &a->count);
     sk_want(c, "y", &a->y, SK_TYPES_F32, 2, a->x.dim[0], a->x.dim[1], 0, 0);
 }
 
 static void check_copy_rows(const sk_copy_rows_args *a, sk_checker *c)
 {
     sk_want(c, "x", &a->x, SK_TYPES_F32, 2, SK_ANY, SK_ANY, 0, 0);
-    want_count(c, &a->count);
+    sk_want_count(c, &a->count);
     sk_want(c, "out", &a->out, SK_TYPES_F32, 2, a->x.dim[0], a->x.dim[1], 0, 0);
 }
 
@@ -397,7 +445,7 @@ static void check_gated(const sk_view *gate, const sk_view *up, const sk_view *c
 {
     sk_want(c, "gate", gate, SK_TYPES_F32, 2, SK_ANY, SK_ANY, 0, 0);
     sk_want(c, "up", up, SK_TYPES_F32, 2, gate->dim[0], gate->dim[1], 0, 0);
-    want_count(c, count);
+    sk_want_count(c, count);
     sk_want(c, "out", out, SK_TYPES_ACT, 2, gate->dim[0], gate->dim[1], 0, 0);
 }
 
@@ -414,7 +462,7 @@ static void check_gelu_mul(const sk_gelu_mul_args *a, sk_checker *c)
 static void check_argmax(const sk_argmax_args *a, sk_checker *c)
 {
     sk_want(c, "x", &a->x, SK_TYPES_F32, 2, SK_ANY, SK_ANY, 0, 0);
-    want_count(c, &a->count);
+    sk_want_count(c, &a->count);
     sk_want(c, "id", &a->id, SK_TYPES_I32, 1, a->x.dim[0], 0, 0, 0);
 }
 
@@ -477,7 +525,8 @@ sk_code sk_op_check(enum sk_op op, const void *args, sk_status *st)
         else if (!(f->mode & SK_OPTIONAL))
             sk_break(&c, f->name, "expected a view, found none");
     }
-    if (c.rc == SK_OK && !check_rows_op(op, args, &c)) sk_check_round_op(op, args, &c);
+    if (c.rc == SK_OK && !check_rows_op(op, args, &c) && !sk_check_fused_op(op, args, &c))
+        sk_check_round_op(op, args, &c);
     if (c.rc == SK_OK) check_overlaps(&c, desc, args);
     return c.rc;
 }

@@ -36,9 +36,36 @@ void sk_want_structs(sk_checker *c, const char *field, const sk_view *v, int64_t
                      size_t align);
 void sk_want_i32(sk_checker *c, const char *field, int32_t x, int32_t lowest, int32_t highest);
 
+/* What many ops have under these names: count, rows, freq (for heads of `dim`), eps of a norm. */
+void sk_want_count(sk_checker *c, const sk_view *count);
+void sk_want_rows(sk_checker *c, const sk_view *rows, int64_t capacity);
+void sk_want_freq(sk_checker *c, const sk_view *freq, int64_t dim);
+void sk_want_eps(sk_checker *c, float eps);
+void sk_want_finite(sk_checker *c, const char *field, float x);
+
+/* A weight and what may belong to it, as linear has up to four. */
+typedef struct sk_segment {
+    int32_t index; // in the names of its fields; -1: they have none
+    const sk_view *w, *bias, *scale;
+    const sk_view *y; // NULL: its product is no field of the op
+    int32_t scale_n, scale_k;
+} sk_segment;
+
+/* All of them: arrays of SK_LINEAR_SEGS. */
+typedef struct sk_segments {
+    const sk_view *x; // [P, K]
+    const sk_view *w, *bias, *scale, *y;
+    const int32_t *scale_n, *scale_k;
+} sk_segments;
+
+void sk_want_segment(sk_checker *c, const sk_segment *s, const sk_view *x);
+void sk_want_segments(sk_checker *c, const sk_segments *all);
+
 /* Breaks a rule that is none of the above; `fmt` says what was expected and found. */
 void sk_break(sk_checker *c, const char *field, const char *fmt, ...) SK_PRINTF(3, 4);
 
+/* Ops composed of others (check_fused.c); false: not one of them. */
+bool sk_check_fused_op(enum sk_op op, const void *args, sk_checker *c);
 /* Ops that run the round: control, commit, drafts, rows, accept, publish (check_round.c). */
 void sk_check_round_op(enum sk_op op, const void *args, sk_checker *c);
 

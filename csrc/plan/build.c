@@ -128,19 +128,34 @@ sk_view sk_b_rms_norm(sk_builder *b, sk_view x, int32_t gain, float eps, sk_dtyp
     return a.out;
 }
 
+/* Where one weight of a product and what belongs to it go. */
+typedef struct segment {
+    sk_view *w, *bias, *scale;
+    int32_t *scale_n, *scale_k;
+} segment;
+
+static void set_segment(sk_builder *b, segment to, const sk_lin *from)
+{
+    *to.w = sk_b_buf(b, from->w);
+    *to.bias = sk_b_buf(b, from->bias);
+    if (from->scale_n < 1) return;
+    *to.scale = sk_b_buf(b, from->scale);
+    *to.scale_n = from->scale_n;
+    *to.scale_k = from->scale_k;
+}
+
+/* The segment of index i, where the fields are arrays. */
+#define SEGMENT(a, i)                                                                              \
+    ((segment){&(a).w[i], &(a).bias[i], &(a).scale[i], &(a).scale_n[i], &(a).scale_k[i]})
+#define ONLY_SEGMENT(a) ((segment){&(a).w, &(a).bias, &(a).scale, &(a).scale_n, &(a).scale_k})
+
 void sk_b_linear(sk_builder *b, sk_view x, const sk_lin *seg, int32_t n_seg, sk_view *out)
 {
     ARGS(linear, a);
     a.x = x;
     a.count = b->count;
     for (int32_t i = 0; i < n_seg; i++) {
-        a.w[i] = sk_b_buf(b, seg[i].w);
-        a.bias[i] = sk_b_buf(b, seg[i].bias);
-        if (seg[i].scale_n > 0) {
-            a.scale[i] = sk_b_buf(b, seg[i].scale);
-            a.scale_n[i] = seg[i].scale_n;
-            a.scale_k[i] = seg[i].scale_k;
-        }
+        set_segment(b, SEGMENT(a, i), &seg[i]);
         a.y[i] = rows_of(b, "y", SK_F32, a.w[i].dim[0]);
         out[i] = a.y[i];
     }
@@ -237,5 +252,96 @@ sk_view sk_b_copy_rows(sk_builder *b, sk_view x)
     a.count = b->count;
     a.out = like(b, "copy", SK_F32, &x);
     sk_b_step(b, SK_OP_copy_rows, &a);
+    return a.out;
+}
+
+/* ---- fused ops ------------------------------------------------------------------------------- */
+
+void sk_b_norm_linear(sk_builder *b, sk_view x, sk_norm norm, const sk_lin *seg, int32_t n_seg,
+                      sk_view *out)
+{
+    ARGS(norm_linear, a);
+    a.x = x;
+    a.gain = sk_b_buf(b, norm.gain);
+    a.count = b->count;
+    for (int32_t i = 0; i < n_seg; i++) {
+        set_segment(b, SEGMENT(a, i), &seg[i]);
+        a.y[i] = rows_of(b, "y", SK_F32, a.w[i].dim[0]);
+        out[i] = a.y[i];
+    }
+    a.eps = norm.eps;
+    a.act = b->act;
+    sk_b_step(b, SK_OP_norm_linear, &a);
+}
+
+sk_view sk_b_norm_glu(sk_builder *b, sk_view x, sk_norm norm, const sk_lin *gate_up, bool gelu)
+{
+    ARGS(norm_glu, a);
+    a.x = x;
+    a.gain = sk_b_buf(b, norm.gain);
+    a.count = b->count;
+    for (int32_t i = 0; i < 2; i++) set_segment(b, SEGMENT(a, i), &gate_up[i]);
+    a.out = rows_of(b, "hidden", b->act, a.w[0].dim[0]);
+    a.eps = norm.eps;
+    a.gelu = gelu;
+    sk_b_step(b, SK_OP_norm_glu, &a);
+    return a.out;
+}
+
+void sk_b_linear_add(sk_builder *b, sk_view y, sk_view x, const sk_lin *w)
+{
+    ARGS(linear_add, a);
+    a.x = x;
+    a.count = b->count;
+    set_segment(b, ONLY_SEGMENT(a), w);
+    a.y = y;
+    sk_b_step(b, SK_OP_linear_add, &a);
+}
+
+void sk_b_norm_add(sk_builder *b, sk_view y, sk_view x, sk_norm norm)
+{
+    ARGS(norm_add, a);
+    a.x = x;
+    a.gain = sk_b_buf(b, norm.gain);
+    a.count = b->count;
+    a.y = y;
+    a.eps = norm.eps;
+    sk_b_step(b, SK_OP_norm_add, &a);
+}
+
+sk_view sk_b_norm_argmax(sk_builder *b, sk_view x, sk_norm norm, const sk_lin *w)
+{
+    ARGS(norm_argmax, a);
+    a.x = x;
+    a.gain = sk_b_buf(b, norm.gain);
+    a.count = b->count;
+    set_segment(b, ONLY_SEGMENT(a), w);
+    a.id = sk_b_temp(b, "id", SK_I32, 1, (int64_t[]){b->n_rows});
+    a.eps = norm.eps;
+    a.act = b->act;
+    sk_b_step(b, SK_OP_norm_argmax, &a);
+    return a.id;
+}
+
+sk_view sk_b_rope_attend(sk_builder *b, sk_view q, sk_view k, sk_view v, const sk_attention *at)
+{
+    ARGS(rope_attend, a);
+    a.q = q;
+    a.k = k;
+    a.v = v;
+    a.q_norm = sk_b_buf(b, at->q_norm);
+    a.k_norm = sk_b_buf(b, at->k_norm);
+    a.freq = sk_b_buf(b, at->freq);
+    a.rows = b->rows;
+    a.count = b->count;
+    a.k_cache = sk_b_buf(b, at->k_cache);
+    a.v_cache = sk_b_buf(b, at->v_cache);
+    a.out = like(b, "attend", b->act, &q);
+    a.eps = at->eps;
+    a.scale = at->scale;
+    a.window = at->window;
+    a.split = ATTEND_SPLIT;
+    a.neox = at->neox;
+    sk_b_step(b, SK_OP_rope_attend, &a);
     return a.out;
 }

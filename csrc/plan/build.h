@@ -60,4 +60,30 @@ sk_view sk_b_gelu_mul(sk_builder *b, sk_view gate, sk_view up);
 sk_view sk_b_argmax(sk_builder *b, sk_view x);
 sk_view sk_b_copy_rows(sk_builder *b, sk_view x);
 
+/* The fused ops. */
+typedef struct sk_norm {
+    int32_t gain;
+    float eps;
+} sk_norm;
+
+/* What attention has beside its rows; numbers of buffers. */
+typedef struct sk_attention {
+    int32_t q_norm, k_norm; // -1: none
+    int32_t freq;
+    int32_t k_cache, v_cache;
+    float eps; // of the norms
+    float scale;
+    int32_t window; // 0: all positions
+    bool neox;
+} sk_attention;
+
+void sk_b_norm_linear(sk_builder *b, sk_view x, sk_norm norm, const sk_lin *seg, int32_t n_seg,
+                      sk_view *out);
+sk_view sk_b_norm_glu(sk_builder *b, sk_view x, sk_norm norm, const sk_lin *gate_up, bool gelu);
+void sk_b_linear_add(sk_builder *b, sk_view y, sk_view x, const sk_lin *w); // y += w x
+void sk_b_norm_add(sk_builder *b, sk_view y, sk_view x, sk_norm norm);      // y += norm(x)
+sk_view sk_b_norm_argmax(sk_builder *b, sk_view x, sk_norm norm, const sk_lin *w);
+/* q [P, H, D], k and v [P, Hkv, D], as projected. */
+sk_view sk_b_rope_attend(sk_builder *b, sk_view q, sk_view k, sk_view v, const sk_attention *at);
+
 #endif

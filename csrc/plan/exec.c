@@ -64,12 +64,14 @@ static void poison_dead(const sk_bound *b, int32_t step)
 void sk_exec_run(const sk_exec *ex, const sk_bound *b, sk_stage from, sk_stage to)
 {
     const sk_plan *plan = b->plan;
+    sk_cpu cpu = ex->cpu;
+    cpu.table = ex->table;
     if (ex->poison && from == SK_STAGE_CONTROL) memset(b->transients, 0xff, plan->transient_bytes);
     for (size_t i = 0; i < plan->n_steps; i++) {
         const sk_step *s = &plan->steps[i];
         if (s->stage < from || s->stage > to) continue;
-        if (ex->poison) memset(ex->cpu.work, 0xff, ex->cpu.work_bytes);
-        ex->table[s->op](b->args + s->args_at, &ex->cpu);
+        if (ex->poison) memset(cpu.work, 0xff, cpu.work_bytes);
+        cpu.table[s->op](b->args + s->args_at, &cpu);
         if (ex->poison) poison_dead(b, (int32_t)i);
     }
 }

@@ -23,7 +23,7 @@ uint8_t *sk_bound_find(const sk_bound *b, int32_t buf);
 
 typedef struct sk_exec {
     const sk_cpu_fn *table;
-    sk_cpu cpu;
+    sk_cpu cpu; // its table is the one above, whatever stands there
     // Diagnosis: scratch is filled with NaN bytes before each step, a transient before the run and
     // after its last use. A plan that reads what it should not gives different results.
     bool poison;

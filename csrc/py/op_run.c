@@ -13,7 +13,7 @@
 typedef struct call {
     enum sk_op op;
     void *args; // of SK_ARGS_MAX bytes
-    sk_cpu_fn fn;
+    sk_cpu_fn table[SK_OP_COUNT];
     int32_t n_threads;
     PyObject *held[HELD_MAX]; // arrays the views point into
     size_t n_held;
@@ -191,14 +191,14 @@ static int bind_fields(sk_module_state *ms, call *c, PyObject *fields)
 /* No Python object in sight. */
 static sk_code run(const call *c, sk_status *st)
 {
-    sk_cpu cpu = {.work_bytes = sk_cpu_work_bytes(c->op, c->args, c->n_threads)};
+    sk_cpu cpu = {.work_bytes = sk_cpu_work_bytes(c->op, c->args, c->n_threads), .table = c->table};
     void *work = NULL;
     sk_code rc = sk_pool_make(&cpu.pool, c->n_threads, st);
     if (rc == SK_OK) rc = sk_mem_new_aligned(&work, cpu.work_bytes, "scratch of an op", st);
     if (rc == SK_OK) {
         cpu.work = work;
         memset(cpu.work, 0xff, cpu.work_bytes); // NaN: an op may expect nothing in there
-        c->fn(c->args, &cpu);
+        c->table[c->op](c->args, &cpu);
     }
     sk_mem_free(work);
     sk_pool_drop(cpu.pool);
@@ -207,15 +207,13 @@ static sk_code run(const call *c, sk_status *st)
 
 static int pick_table(call *c, const char *name)
 {
-    sk_cpu_fn table[SK_OP_COUNT];
-    if (!sk_cpu_table_find(table, name)) {
+    if (!sk_cpu_table_find(c->table, name)) {
         PyErr_Format(PyExc_ValueError,
                      "table: expected definition, fast or what this processor has of generic, avx2 "
                      "and avx512, found '%s'",
                      name);
         return -1;
     }
-    c->fn = table[c->op];
     return 0;
 }
 

@@ -135,9 +135,44 @@ static void scratch_is_a_function_of_shapes(void)
     SK_EXPECT_U64(0, sk_cpu_work_bytes(SK_OP_add, &add, 8));
 }
 
+/* What lies between the parts, and the most that one of them wants. */
+static void scratch_of_fused_ops(void)
+{
+    const int64_t x[] = {50, 512};
+    const int64_t w[] = {1000, 512};
+    const int64_t y[] = {50, 1000};
+    sk_norm_linear_args nl;
+    sk_norm_argmax_args na;
+    sk_norm_add_args add;
+    sk_linear_args l;
+    uint64_t product;
+    sk_args_clear(SK_OP_linear, &l);
+    l.x = sk_view_dense(0, SK_BF16, 2, x);
+    l.w[0] = sk_view_dense(1, SK_Q4_1, 2, w);
+    product = sk_cpu_work_bytes(SK_OP_linear, &l, 2);
+    sk_args_clear(SK_OP_norm_linear, &nl);
+    nl.x = sk_view_dense(0, SK_F32, 2, x);
+    nl.w[0] = l.w[0];
+    nl.y[0] = sk_view_dense(2, SK_F32, 2, y);
+    nl.act = SK_BF16;
+    SK_EXPECT_U64(product + 50 * 512 * 2, sk_cpu_work_bytes(SK_OP_norm_linear, &nl, 2));
+    sk_args_clear(SK_OP_norm_argmax, &na);
+    na.x = nl.x;
+    na.w = l.w[0];
+    na.act = SK_F32;
+    // Logits of a few rows at a time only.
+    l.x.dim[0] = 16;
+    product = sk_cpu_work_bytes(SK_OP_linear, &l, 2);
+    SK_EXPECT_U64(product + 16 * (512 + 1000) * 4, sk_cpu_work_bytes(SK_OP_norm_argmax, &na, 2));
+    sk_args_clear(SK_OP_norm_add, &add);
+    add.x = nl.x;
+    SK_EXPECT_U64(50 * 512 * 4, sk_cpu_work_bytes(SK_OP_norm_add, &add, 2));
+}
+
 const sk_test sk_tests_ops[] = {
     {"every_view_is_checked", every_view_is_checked},
     {"overlap", overlap},
     {"descriptors", descriptors},
     {"scratch_is_a_function_of_shapes", scratch_is_a_function_of_shapes},
+    {"scratch_of_fused_ops", scratch_of_fused_ops},
     {0}};

@@ -158,6 +158,65 @@ static void runs_and_poisoning_changes_nothing(void)
     drop(&w);
 }
 
+/* The head of a model both ways: logits and a choice, and the choice alone; and what a block adds.
+ */
+static void fused_steps(void)
+{
+    world w;
+    sk_view logits, id, same_id;
+    sk_norm by;
+    sk_lin lin = {.bias = -1};
+    float matrix[3 * D], source[P * D], keep[P * D];
+    int32_t count = P;
+    uint8_t *addr[16] = {0}, transients[4096];
+    void *work = NULL;
+    sk_pool *pool = NULL;
+    sk_bound bound = {0};
+    make(&w);
+    by = (sk_norm){w.gain, 1e-5f};
+    for (int i = 0; i < 3 * D; i++) matrix[i] = (float)(i * 5 % 11) - 5;
+    for (int i = 0; i < P * D; i++) source[i] = (float)(i * 3 % 7) - 3.0f + (float)i / 64;
+    SK_EXPECT_OK(
+        sk_space_add_const(&w.space, "matrix", SK_F32, 2, (int64_t[]){3, D}, matrix, &lin.w, &w.st),
+        &w.st);
+    sk_b_norm_linear(&w.b, sk_b_buf(&w.b, w.source), by, &lin, 1, &logits);
+    id = sk_b_argmax(&w.b, logits);
+    same_id = sk_b_norm_argmax(&w.b, sk_b_buf(&w.b, w.source), by, &lin);
+    sk_b_norm_add(&w.b, sk_b_buf(&w.b, w.keep), sk_b_buf(&w.b, w.source), by);
+    sk_b_result(&w.b, id);
+    sk_b_result(&w.b, same_id);
+    SK_EXPECT_OK(sk_b_finish(&w.b), &w.st);
+    addr[w.gain] = (uint8_t *)w.gains;
+    addr[lin.w] = (uint8_t *)matrix;
+    addr[w.source] = (uint8_t *)source;
+    addr[w.keep] = (uint8_t *)keep;
+    addr[w.count] = (uint8_t *)&count;
+    SK_EXPECT_OK(sk_pool_make(&pool, 2, &w.st), &w.st);
+    SK_EXPECT_OK(sk_mem_new_aligned(&work, sk_exec_work_bytes(&w.plan, 2), "scratch", &w.st),
+                 &w.st);
+    if (SK_EXPECT_OK(sk_bound_make(&bound, &w.plan, addr, transients, &w.st), &w.st)) {
+        const char *const names[] = {"definition", "generic", "fast"};
+        for (int i = 0; i < 3; i++) {
+            sk_cpu_fn table[SK_OP_COUNT];
+            sk_exec ex = {table, {pool, work, sk_exec_work_bytes(&w.plan, 2)}, true};
+            SK_EXPECT(sk_cpu_table_find(table, names[i]));
+            memset(keep, 0, sizeof keep);
+            sk_exec_run(&ex, &bound, SK_STAGE_CONTROL, SK_STAGE_PUBLISH);
+            SK_EXPECT(memcmp(sk_bound_find(&bound, id.buf), sk_bound_find(&bound, same_id.buf),
+                             P * sizeof(int32_t)) == 0);
+            for (int r = 0; r < P; r++) { // gains are 1: the mean square of a normed row is 1
+                float squares = 0;
+                for (int k = 0; k < D; k++) squares += keep[r * D + k] * keep[r * D + k] / D;
+                SK_EXPECT(squares > 0.999f && squares < 1.001f);
+            }
+        }
+    }
+    sk_bound_drop(&bound);
+    sk_pool_drop(pool);
+    sk_mem_free(work);
+    drop(&w);
+}
+
 /* ---- what is refused ----------------------------------------------------------------------- */
 
 static void refused(world *w, const char *text, int step)
@@ -374,6 +433,7 @@ const sk_test sk_tests_plan[] = {
     {"transients_reuse_memory", transients_reuse_memory},
     {"side_branches_get_their_own_memory", side_branches_get_their_own_memory},
     {"runs_and_poisoning_changes_nothing", runs_and_poisoning_changes_nothing},
+    {"fused_steps", fused_steps},
     {"refuses_reading_what_was_not_written", refuses_reading_what_was_not_written},
     {"refuses_writing_a_weight", refuses_writing_a_weight},
     {"refuses_a_view_outside_its_buffer", refuses_a_view_outside_its_buffer},

@@ -61,6 +61,34 @@ def bf16_round(x):
     return bits.view(np.float32).astype(F64)
 
 
+def norm_linear(x, gain, eps, w, bias, bf16):
+    """One segment. `a` is formed in FP32 and rounded to the activation type; the rest is exact."""
+    a = np.asarray(x, np.float32) * np.asarray(gain, np.float32)
+    a = bf16_round(a) if bf16 else np.asarray(a, F64)
+    x = np.asarray(x, F64)
+    n = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)
+    y = n * (a @ np.asarray(w, F64).T)
+    return y if bias is None else y + np.asarray(bias, F64)
+
+
+def glu(gate, up, gelu):
+    return gelu_mul(gate, up) if gelu else silu_mul(gate, up)
+
+
+def rope_attend(q, k, v, norms, freq, k_cache, v_cache, slots, pos, *, eps, scale, window, split,
+                neox, bf16):  # fmt: skip
+    """(out, k_cache, v_cache) with the rows appended; norms = gains of q and of k, or None."""
+    kept = bf16_round if bf16 else (lambda x: np.asarray(x, np.float32).astype(F64))
+    q, k = (
+        kept(rope(x if g is None else rms_norm(x, g, eps), freq, pos, neox))
+        for x, g in zip((q, k), norms, strict=True)
+    )
+    caches = [np.array(c, F64) for c in (k_cache, v_cache)]
+    for cache, fresh in zip(caches, (k, kept(v)), strict=True):
+        cache[slots, pos] = fresh
+    return attend(q, *caches, slots, pos, scale, window, split, bf16), *caches
+
+
 def attend(q, k_cache, v_cache, slots, pos, scale, window, split, round_p):
     """q [P, H, D], caches [B, C, Hkv, D]. P is rounded (relative to its split's maximum) where the
     activations are BF16; the sum of P is not."""

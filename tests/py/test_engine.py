@@ -799,7 +799,7 @@ def test_plan_and_memory(tiny_path: Path) -> None:
     with engine(tiny_path, "ngram:4") as e, engine(tiny_path, "ngram:4") as f:
         assert e.plan.sha256 == f.plan.sha256
         steps = [line for line in str(e.plan).splitlines() if line[:4].strip().isdecimal()]
-        assert e.plan.n_steps == len(steps) and any(" attend " in line for line in steps)
+        assert e.plan.n_steps == len(steps) and any(" rope_attend " in line for line in steps)
         assert set(e.plans) == {"round", "prefill"}
         assert e.memory.total == sum(e.memory.values()) > 0
         for thing in (e, e.plan, e.memory, e.generate(PROMPT, 2)):

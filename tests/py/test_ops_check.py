@@ -15,6 +15,7 @@ from op_tools import I32, ISAS, TABLES, bf16, ints
 F = np.float32
 U8 = np.uint8
 P, D, B, C, K = 3, 64, 2, 10, 4
+F32_ID, BF16_ID = 0, 30  # of the type, as a constant of a plan
 SIZES = {"ctl": 536, "slots": 32, "requests": 136, "pending": 88, "counters": 200, "done": 6168}
 
 
@@ -65,6 +66,19 @@ def good(op):
         "gelu_mul": {"gate": f32(P, D), "up": f32(P, D), "count": count, "out": b16(P, D)},
         "silu_mul": {"gate": f32(P, D), "up": f32(P, D), "count": count, "out": b16(P, D)},
         "argmax": {"x": f32(P, D), "count": count, "id": i32(P)},
+        "norm_linear": {"x": f32(P, D), "gain": f32(D), "count": count, "w[0]": f32(5, D), "bias[0]": f32(5),
+                        "y[0]": f32(P, 5), "w[1]": ("Q4_1", u8(7, 40), (7, D)), "y[1]": f32(P, 7),
+                        "eps": 1e-5, "act": F32_ID},
+        "norm_glu": {"x": f32(P, D), "gain": f32(D), "count": count, "w[0]": f32(5, D), "w[1]": f32(5, D),
+                     "bias[0]": f32(5), "out": b16(P, 5), "eps": 1e-5, "gelu": 0},
+        "linear_add": {"x": f32(P, D), "count": count, "w": f32(5, D), "bias": f32(5), "y": f32(P, 5)},
+        "norm_add": {"x": f32(P, D), "gain": f32(D), "count": count, "y": f32(P, D), "eps": 1e-5},
+        "norm_argmax": {"x": f32(P, D), "gain": f32(D), "count": count, "w": f32(5, D), "bias": f32(5),
+                        "id": i32(P), "eps": 1e-5, "act": BF16_ID},
+        "rope_attend": {"q": f32(P, 4, 8), "k": f32(P, 2, 8), "v": f32(P, 2, 8), "q_norm": f32(8),
+                        "k_norm": f32(8), "freq": f32(4), "rows": rows, "count": count,
+                        "k_cache": b16(B, C, 2, 8), "v_cache": b16(B, C, 2, 8), "out": b16(P, 4, 8),
+                        "eps": 1e-5, "scale": 1.0, "window": 0, "split": 4, "neox": 1},
         "accept": {"slots": s["slots"], "requests": s["requests"], "drafts": drafts, "n_draft": n_draft,
                        "span": i32(B, 2), "chosen": i32(P), "pending": s["pending"], "ctx": C},
         "publish": {"ctl": ctl, "slots": s["slots"], "pending": s["pending"], "kept": i32(B),
@@ -202,6 +216,65 @@ def refuse_any(op, changes):
     ("silu_mul", "out", b16(P, 1), "expected [3, 64] BF16 or F32, found [3, 1] BF16"),
     ("argmax", "x", i32(P, D), "expected [*, *] F32, found [3, 64] I32"),
     ("argmax", "id", i32(P + 1), "expected [3] I32, found [4] I32"),
+    # fused ops
+    ("norm_linear", "x", b16(P, D), "expected [*, *] F32, found [3, 64] BF16"),
+    ("norm_linear", "gain", f32(D - 1), "expected [64] F32, found [63] F32"),
+    ("norm_linear", "count", i32(2), "expected [1] I32, found [2] I32"),
+    ("norm_linear", "w__1", ("Q4_1", u8(7, 60), (7, 96)),
+     "expected [*, 64] of a weight type, found [7, 96] Q4_1"),
+    ("norm_linear", "w__3", f32(5, D), "expected segments without a gap, found none before this one"),
+    ("norm_linear", "y__0", f32(P, 6), "expected [3, 5] F32, found [3, 6] F32"),
+    ("norm_linear", "y__1", None, "expected a view, as w[1] is present"),
+    ("norm_linear", "bias__3", f32(4), "expected no view, as w[3] is absent"),
+    ("norm_linear", "scale__2", f32(1, 1), "expected no view, as w[2] is absent"),
+    ("norm_linear", "eps", 0.0, "expected a finite number above 0, found 0"),
+    ("norm_linear", "act", 1, "expected BF16 or F32, found F16 (type id 1)"),
+    ("norm_linear", "act", -1, "expected BF16 or F32, found ? (type id -1)"),
+    ("norm_glu", "x", f32(P), "expected [*, *] F32, found [3] F32"),
+    ("norm_glu", "gain", f32(D, 1), "expected [64] F32, found [64, 1] F32"),
+    ("norm_glu", "w__0", f32(5, D + 1), "expected [*, 64] of a weight type, found [5, 65] F32"),
+    ("norm_glu", "w__1", f32(6, D), "expected [5, 64] of a weight type, found [6, 64] F32"),
+    ("norm_glu", "bias__1", f32(6), "expected [5] F32, found [6] F32"),
+    ("norm_glu", "out", b16(P, 6), "expected [3, 5] BF16 or F32, found [3, 6] BF16"),
+    ("norm_glu", "out", np.zeros((P, 5), np.float16),
+     "expected [3, 5] BF16 or F32, found [3, 5] F16"),
+    ("norm_glu", "eps", float("inf"), "expected a finite number above 0, found inf"),
+    ("norm_glu", "gelu", 2, "expected 0 .. 1, found 2"),
+    ("linear_add", "x", np.zeros((P, D), np.float16),
+     "expected [*, *] BF16 or F32, found [3, 64] F16"),
+    ("linear_add", "w", f32(5, D + 1), "expected [*, 64] of a weight type, found [5, 65] F32"),
+    ("linear_add", "bias", f32(4), "expected [5] F32, found [4] F32"),
+    ("linear_add", "y", f32(P, 6), "expected [3, 5] F32, found [3, 6] F32"),
+    ("linear_add", "y", b16(P, 5), "expected [3, 5] F32, found [3, 5] BF16"),
+    ("norm_add", "gain", f32(D + 1), "expected [64] F32, found [65] F32"),
+    ("norm_add", "y", f32(P + 1, D), "expected [3, 64] F32, found [4, 64] F32"),
+    ("norm_add", "eps", -1.0, "expected a finite number above 0, found -1"),
+    ("norm_argmax", "x", b16(P, D), "expected [*, *] F32, found [3, 64] BF16"),
+    ("norm_argmax", "w", f32(D, 5), "expected [*, 64] of a weight type, found [64, 5] F32"),
+    ("norm_argmax", "bias", f32(6), "expected [5] F32, found [6] F32"),
+    ("norm_argmax", "id", i32(P + 1), "expected [3] I32, found [4] I32"),
+    ("norm_argmax", "eps", float("nan"), "expected a finite number above 0, found nan"),
+    ("norm_argmax", "act", 26, "expected BF16 or F32, found I32 (type id 26)"),
+    ("rope_attend", "q", b16(P, 4, 8), "expected [*, *, *] F32, found [3, 4, 8] BF16"),
+    ("rope_attend", "k", f32(P, 2, 9), "expected [3, *, 8] F32, found [3, 2, 9] F32"),
+    ("rope_attend", "k", f32(P, 3, 8), "expected heads that divide the 4 of q, found 3"),
+    ("rope_attend", "v", f32(P, 1, 8), "expected [3, 2, 8] F32, found [3, 1, 8] F32"),
+    ("rope_attend", "q_norm", f32(9), "expected [8] F32, found [9] F32"),
+    ("rope_attend", "k_norm", f32(7), "expected [8] F32, found [7] F32"),
+    ("rope_attend", "freq", f32(5), "expected at most 4 frequencies for heads of 8, found 5"),
+    ("rope_attend", "rows", i32(P, 2), "expected [3, 3] I32, found [3, 2] I32"),
+    ("rope_attend", "k_cache", b16(B, C, 1, 8),
+     "expected [*, *, 2, 8] BF16 or F32, found [2, 10, 1, 8] BF16"),
+    ("rope_attend", "v_cache", b16(B, C + 1, 2, 8),
+     "expected [2, 10, 2, 8] BF16 or F32, found [2, 11, 2, 8] BF16"),
+    ("rope_attend", "v_cache", f32(B, C, 2, 8), "expected BF16 as k_cache, found F32"),
+    ("rope_attend", "out", f32(P, 4, 8), "expected BF16 as k_cache, found F32"),
+    ("rope_attend", "out", b16(P, 2, 8), "expected [3, 4, 8] BF16 or F32, found [3, 2, 8] BF16"),
+    ("rope_attend", "eps", 0.0, "expected a finite number above 0, found 0"),
+    ("rope_attend", "scale", float("nan"), "expected a finite number, found nan"),
+    ("rope_attend", "window", -1, "expected at least 0, found -1"),
+    ("rope_attend", "split", 0, "expected at least 1, found 0"),
+    ("rope_attend", "neox", 2, "expected 0 .. 1, found 2"),
     # round ops
     ("ctl_read", "ring", u8(4, 528), "expected [*, 536] U8, found [4, 528] U8"),
     ("ctl_read", "round", i32(1), "expected [1] I64, found [1] I32"),
@@ -255,6 +328,31 @@ def test_rules_of_two_fields():
            ids=i32(4))  # fmt: skip
     refuse("commit", "slots: expected at most 64 slots, found 65", slots=u8(65, 32))
     refuse("rms_norm", "out: expected [3, 2, 64] BF16 or F32, found [3, 64] F32", x=f32(P, 2, D))
+
+
+def test_rules_of_fused_ops():
+    scaled = {"scale_n": 2, "scale_k": 32}
+    for op, at, part in (("norm_linear", "__0", "[0]"), ("norm_glu", "__1", "[1]"),
+                         ("linear_add", "", ""), ("norm_argmax", "", "")):  # fmt: skip
+        given = {f"{k}{at}": v for k, v in scaled.items()}
+        refuse(op, f"scale{part}: expected a view, as scale_n and scale_k are given, found none",
+               **given)  # fmt: skip
+        refuse(op, f"scale{part}: expected [3, 2] F32, found [3, 3] F32", **given,
+               **{f"scale{at}": f32(3, 3)})  # fmt: skip
+        refuse(op, f"scale_n{part}: expected at least 1, found 0", **{f"scale{at}": f32(3, 2)})
+        q4 = ("Q4_1", u8(5, 40), (5, D))
+        refuse(op, f"scale_k{part}: expected a multiple of the group of 32, or at least 64, found 5",
+               **given | {f"scale{at}": f32(3, 2), f"scale_k{at}": 5, f"w{at}": q4})  # fmt: skip
+        refuse_any(op, given | {f"scale{at}": f32(3, 2)})
+    refuse_any("rope_attend", {"q_norm": f32(8), "k_norm": f32(8)})
+    args = {k: v for k, v in good("rope_attend").items() if k not in ("q_norm", "k_norm")}
+    _native.run_op("rope_attend", args | {"eps": 0.0}, "definition", 1)  # no norm: nobody asks
+    del args["eps"]
+    with pytest.raises(InvalidArgumentError, match="eps: expected a finite number above 0"):
+        _native.run_op("rope_attend", args | {"k_norm": f32(8)}, "definition", 1)
+    both = f32(P, D)
+    refuse("linear_add", "y: expected no overlap with x, found both in buffer 0", x=both, y=both,
+           w=f32(D, D), bias=None)  # fmt: skip
 
 
 def test_strides_and_offsets():

@@ -10,14 +10,17 @@
 #include "base/pool.h"
 #include "op/op.h"
 
+struct sk_cpu;
+
+/* Arguments are bound and have passed sk_op_check; an op on the CPU cannot fail. */
+typedef void (*sk_cpu_fn)(const void *args, const struct sk_cpu *cpu);
+
 typedef struct sk_cpu {
     sk_pool *pool; // never NULL
     uint8_t *work; // 64-byte aligned scratch, contents undefined between ops
     uint64_t work_bytes;
+    const sk_cpu_fn *table; // that the op is out of: a fused op runs its parts in it
 } sk_cpu;
-
-/* Arguments are bound and have passed sk_op_check; an op on the CPU cannot fail. */
-typedef void (*sk_cpu_fn)(const void *args, const sk_cpu *cpu);
 
 extern const sk_cpu_fn sk_cpu_ops[SK_OP_COUNT];
 

@@ -5,13 +5,17 @@
 
 #include <math.h>
 
+float sk_rms_factor(const float *x, int64_t n, float eps)
+{
+    double squares = 0;
+    for (int64_t i = 0; i < n; i++) squares += (double)x[i] * (double)x[i];
+    return 1.0f / sqrtf((float)(squares / (double)n) + eps);
+}
+
 static void norm_vector(const float *x, const float *gain, int64_t n, float eps, int32_t out_type,
                         uint8_t *out)
 {
-    double squares = 0;
-    float r;
-    for (int64_t i = 0; i < n; i++) squares += (double)x[i] * (double)x[i];
-    r = 1.0f / sqrtf((float)(squares / (double)n) + eps);
+    float r = sk_rms_factor(x, n, eps);
     for (int64_t i = 0; i < n; i++) sk_act_set(out_type, out, i, (x[i] * r) * gain[i]);
 }
 

@@ -21,6 +21,6 @@ uint64_t sk_cpu_work_bytes(enum sk_op op, const void *args, int32_t n_threads)
     case SK_OP_linear:
         return sk_fast_linear_bytes(args, n_threads);
     default:
-        return 0;
+        return sk_fused_bytes(op, args, n_threads);
     }
 }
