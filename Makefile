@@ -61,7 +61,7 @@ test-py: build
 
 # C tests: the host code without the binding and without CUDA, with fault points, as two programs.
 C_SOURCES := $(filter-out csrc/py/%,$(SOURCES)) $(call list,tests/c/sources.txt) tests/c/main.c
-C_TABLES  := $(patsubst tests/c/test_%.c,X(%),$(call list,tests/c/sources.txt))
+C_TABLES  := $(patsubst tests/c/test_%.c,X(%),$(filter tests/c/test_%.c,$(call list,tests/c/sources.txt)))
 C_FLAGS   := $(call list,csrc/flags.txt) -Werror -DSK_FAULTS -Icsrc -I. -g
 # -w: the flow analysis of instrumented code warns of what cannot happen.
 C_SAN     := -w -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
@@ -136,13 +136,22 @@ fuzz-%: csrc/fuzz/fuzz_%.c
 	    >>build/fuzz/$*.log 2>&1 || { tail -n 60 build/fuzz/$*.log; exit 1; }
 	@printf '%s: ' $*; grep '^Done ' build/fuzz/$*.log
 
-## kernels       all kernels for STOKER_CUDA_ARCHS, warnings and new register spills are errors
-kernels: .venv-test/ready
+## kernels       all kernels for STOKER_CUDA_ARCHS; warnings, new register spills and anything before
+##               the dependency wait are errors
+kernels: .venv-test/ready .venv-test/cuobjdump
 	$(Q)STOKER_CUDA=1 STOKER_WERROR=1 $(TEST)/python setup.py $(SETUP) build_ext --build-lib build/cuda
 	$(Q)$(TEST)/python tools/check_spills.py
+	$(Q)$(TEST)/python tools/check_edges.py --self-test
+	$(Q)$(TEST)/python tools/check_edges.py >build/edges.log || { cat build/edges.log; exit 1; }
+	@tail -n 1 build/edges.log
+
+# The disassembler, which not every toolkit comes with.
+.venv-test/cuobjdump: .venv-test/ready
+	$(Q)$(PIP_ENV) $(TEST)/pip install $(PIP) nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm
+	$(Q)touch $@
 
 ## format        rewrite C, CUDA and Python in the house format; format-check only looks
-C_FILES  := $(shell find csrc kernels tests/c -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
+C_FILES  := $(shell find csrc kernels tests/c tests/edges -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
 PY_FILES := setup.py python tests tools $(wildcard benchmarks)
 format: .venv-test/lint
 	$(Q)clang-format -i $(C_FILES)
@@ -161,7 +170,7 @@ sizes:
 .venv-test/lint: .venv-test/ready
 	$(Q)$(PIP_ENV) $(TEST)/pip install $(PIP) 'ruff>=0.6'
 	$(Q)touch $@
-TIDY_FILES := $(filter-out csrc/dev/dev_null.c,$(SOURCES))
+TIDY_FILES := $(filter-out csrc/dev/dev_null.c csrc/op/cuda/null.c,$(SOURCES))
 lint: .venv-test/lint
 	$(Q)$(TEST)/ruff check --quiet $(PY_FILES)
 	$(Q)cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr \

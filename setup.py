@@ -25,6 +25,11 @@ ROOT = Path(__file__).resolve().parent
 OBJ = ROOT / "build" / "obj"
 LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")  # no stable ABI there before 3.15
 LINK = ["-shared", "-pthread", "-Wl,--exclude-libs,ALL", "-Wl,-z,now", "-Wl,-z,relro"]
+# With nvcc these files take the place of those that say that there is no CUDA.
+STAND_INS = {
+    "csrc/dev/dev_null.c": "csrc/dev/dev_cuda*.c",
+    "csrc/op/cuda/null.c": "csrc/op/cuda/[!n]*.c",
+}
 TOLD = ("csrc/py/module.c", "csrc/dev/dev")  # where the SK_BUILD_ macros are seen
 
 
@@ -163,8 +168,11 @@ class BuildExt(build_ext):
         late += ["-isystem", str(cuda_lib.parent / "include")] if nvcc else []
 
         steps = []
-        for src in ext.sources:
-            src = "csrc/dev/dev_cuda.c" if nvcc and src == "csrc/dev/dev_null.c" else src
+        sources = list(ext.sources)
+        for null, real in STAND_INS.items() if nvcc else ():
+            at = sources.index(null)
+            sources[at : at + 1] = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(real))
+        for src in sources:
             binding = src.startswith("csrc/py/")
             own = ["-Wno-pedantic", "-Wno-write-strings"] * binding  # slots: void *, char *
             own += ["-DPy_LIMITED_API=0x030B0000"] * (binding and LIMITED)

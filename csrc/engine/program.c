@@ -19,6 +19,12 @@ static sk_code check_options(const sk_options *o, sk_status *st)
     if (o->prefill_chunk < 1 || o->prefill_chunk > 8192)
         return outside(st, "prefill_chunk", "1 .. 8192", o->prefill_chunk);
     if (o->threads < 1 || o->threads > 1024) return outside(st, "threads", "1 .. 1024", o->threads);
+    if (o->device < -1) return outside(st, "device", "at least -1", o->device);
+    if ((int)o->mode < 0 || o->mode > SK_MODE_DIRECT)
+        return outside(st, "mode", "0 .. 2", (int)o->mode);
+    if (o->device >= 0 && o->f32)
+        return SK_FAIL(st, SK_UNSUPPORTED, "numerics f32: expected device cpu, found cuda:%d",
+                       (int)o->device);
     if ((int)d->kind < 0 || d->kind > SK_DRAFTER_NGRAM)
         return outside(st, "drafter", "a kind in 0 .. 2", (int64_t)d->kind);
     if (d->k < 0 || d->k >= SK_WIDTH_MAX) return outside(st, "drafter", "0 .. 15 proposals", d->k);
@@ -61,25 +67,57 @@ static sk_code build_prefill(sk_program *p, sk_status *st)
     return sk_b_finish(&b);
 }
 
-static sk_code build_round(sk_program *p, sk_status *st)
+static sk_code build_round(sk_program *p, int32_t n_rows, bool full, sk_status *st)
 {
     const sk_options *o = &p->options;
+    sk_round_plan *r = &p->rounds[p->n_rounds++];
     sk_round_vals v;
-    sk_view x, logits;
+    sk_view x, chosen;
     sk_builder b;
-    sk_plan_init(&p->round, "round", &p->space);
-    sk_b_init(&b, &p->space, &p->round, act_type(o), p->n_rows, st);
+    r->n_rows = n_rows;
+    r->full = full;
+    r->logits = -1;
+    sk_plan_init(&r->plan, full ? "round" : "round.greedy", &p->space);
+    sk_b_init(&b, &p->space, &r->plan, act_type(o), n_rows, st);
     sk_round_begin(&b, &p->rb);
     sk_round_draft(&b, &p->rb, &o->drafter, sk_model_config(p->model)->vocab, &v);
     sk_round_rows(&b, &p->rb, p->width, &v);
     x = sk_model_trunk(p->model, &b, v.ids, false, NULL);
-    logits = sk_model_head(p->model, &b, x);
-    sk_b_result(&b, logits);
-    sk_round_end(&b, &p->rb, &v, sk_b_argmax(&b, logits));
-    p->logits = logits.buf;
-    p->drafts = v.drafts.buf;
-    p->n_draft = v.n_draft.buf;
+    if (full) {
+        x = sk_model_head(p->model, &b, x);
+        sk_b_result(&b, x);
+        r->logits = x.buf;
+        chosen = sk_b_argmax(&b, x);
+    } else {
+        chosen = sk_model_head_argmax(p->model, &b, x);
+    }
+    sk_round_end(&b, &p->rb, &v, chosen);
+    r->drafts = v.drafts.buf;
+    r->n_draft = v.n_draft.buf;
     return sk_b_finish(&b);
+}
+
+/* Both classes of every capacity. A device has smaller ones too: fewer rows, smaller grids. */
+static sk_code build_rounds(sk_program *p, sk_status *st)
+{
+    static const int32_t capacity[] = {40, 20, 10, 5, 2, 1};
+    SK_TRY(build_round(p, p->n_rows, true, st));
+    SK_TRY(build_round(p, p->n_rows, false, st));
+    if (p->options.device < 0 && !p->options.capacities) return SK_OK;
+    for (size_t i = 0; i < SK_COUNT(capacity); i++) {
+        if (capacity[i] >= p->n_rows || capacity[i] < p->width) continue;
+        SK_TRY(build_round(p, capacity[i], true, st));
+        SK_TRY(build_round(p, capacity[i], false, st));
+    }
+    return SK_OK;
+}
+
+int32_t sk_program_round_find(const sk_program *p, int32_t rows, bool full)
+{
+    int32_t found = full ? 0 : 1;
+    for (int32_t i = found; i < p->n_rounds; i += 2)
+        if (p->rounds[i].n_rows >= rows) found = i;
+    return found;
 }
 
 static sk_code open_in(sk_program *p, const sk_ckpt *ck, sk_status *st)
@@ -90,7 +128,7 @@ static sk_code open_in(sk_program *p, const sk_ckpt *ck, sk_status *st)
     p->n_rows = o->slots * p->width;
     SK_TRY(sk_model_open(&p->model, ck, &p->space, "target.", o->slots, o->ctx, act_type(o), st));
     SK_TRY(sk_round_add_buffers(&p->space, o->slots, o->ctx, SK_RING, &o->drafter, &p->rb, st));
-    SK_TRY(build_round(p, st));
+    SK_TRY(build_rounds(p, st));
     return build_prefill(p, st);
 }
 
@@ -108,7 +146,7 @@ sk_code sk_program_open(sk_program *out, const sk_ckpt *ck, const sk_options *op
 
 void sk_program_close(sk_program *p)
 {
-    sk_plan_fini(&p->round);
+    for (int32_t i = 0; i < p->n_rounds; i++) sk_plan_fini(&p->rounds[i].plan);
     sk_plan_fini(&p->prefill.plan);
     sk_model_close(p->model);
     sk_space_fini(&p->space);

@@ -8,6 +8,16 @@
 #include "model/model.h"
 #include "plan/round.h"
 
+/* GRAPH: recorded once, replayed. EAGER: launched step by step. DIRECT: one step at a time, waiting
+ * and checking after each. The last two are for diagnosis. */
+typedef enum sk_mode { SK_MODE_GRAPH, SK_MODE_EAGER, SK_MODE_DIRECT } sk_mode;
+
+/* Told while weights go to a device: bytes done and bytes in all. False ends the loading. */
+typedef struct sk_progress {
+    bool (*tell)(void *ctx, uint64_t done, uint64_t total); // NULL: nobody listens
+    void *ctx;
+} sk_progress;
+
 typedef struct sk_options {
     int32_t slots;         // B, 1 .. SK_SLOTS_MAX
     int32_t ctx;           // C, positions a slot can hold
@@ -16,7 +26,12 @@ typedef struct sk_options {
     bool f32;              // numerics mode f32, else bf16
     char kernels[12];      // a table of sk_cpu_table_find; empty: "fast"
     bool poison;           // see sk_exec.poison
+    int32_t device;        // CUDA device, or -1: the CPU
+    sk_mode mode;          // how a device runs rounds
+    bool edges;            // programmatic edges, where the device has them
+    bool capacities;       // rounds of smaller capacities too; a device has them anyway
     sk_drafter drafter;
+    sk_progress progress;
 } sk_options;
 
 /* A teacher-forced pass: the host writes rows, ids and count. */
@@ -28,18 +43,34 @@ typedef struct sk_pass {
     int32_t n_rows; // P
 } sk_pass;
 
+/* A round for up to n_rows rows. Two sampling classes: full writes the logits, greedy only the
+ * choice; a row gets the same bits in both. */
+typedef struct sk_round_plan {
+    sk_plan plan;
+    int32_t n_rows; // P
+    bool full;
+    int32_t logits;          // transient F32 [P, V], -1 in the greedy class
+    int32_t drafts, n_draft; // transients
+} sk_round_plan;
+
+#define SK_ROUNDS_MAX 16
+
 typedef struct sk_program {
     sk_options options;
     sk_space space;
     sk_model *model; // the target
     sk_round_bufs rb;
-    sk_plan round;
-    int32_t width;           // W
-    int32_t n_rows;          // P of the round: B * W
-    int32_t logits;          // transient F32 [P, V] of the round
-    int32_t drafts, n_draft; // transients of the round
+    int32_t width;  // W
+    int32_t n_rows; // largest P: B * W
+    /* rounds[0] is the full class and rounds[1] the greedy one of the largest capacity; on a device
+     * (or with options.capacities) pairs of smaller capacities follow, in descending order. */
+    sk_round_plan rounds[SK_ROUNDS_MAX];
+    int32_t n_rounds;
     sk_pass prefill;
 } sk_program;
+
+/* The plan of the smallest capacity that holds `rows` rows. */
+int32_t sk_program_round_find(const sk_program *p, int32_t rows, bool full);
 
 #define SK_RING 8 // entries of the control and completion rings
 

@@ -4,6 +4,7 @@
  * matter of speed alone. */
 #include "engine/session_impl.h"
 
+#include "base/layout.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -16,32 +17,55 @@ int32_t sk_session_score_rows(const sk_session *s)
     return SCORE_ROWS;
 }
 
+static sk_code grow_scratch(sk_session *s, uint64_t work, sk_status *st)
+{
+    sk_block larger;
+    if (work <= s->work.bytes) return SK_OK;
+    SK_TRY(sk_block_init(&larger, work, "scratch", st));
+    sk_block_fini(&s->work);
+    s->work = larger;
+    s->exec.cpu.work = larger.p;
+    s->exec.cpu.work_bytes = work;
+    return SK_OK;
+}
+
+/* One block for the rows that the host writes and for the transients: on the CPU or on the device.
+ */
+static sk_code take_block(sk_session *s, uint64_t bytes, sk_status *st)
+{
+    const sk_plan *plan = &s->score.pass.plan;
+    if (s->place.dev) {
+        if (sk_walk_work_bytes(plan, s->prog.options.ctx) > s->device.work_bytes)
+            return SK_FAIL(st, SK_UNSUPPORTED, "score: expected scratch of at most %llu bytes",
+                           (unsigned long long)s->device.work_bytes);
+        SK_TRY(sk_walk_check(plan, st));
+        return sk_dev_alloc(s->place.dev, bytes, "score transients", &s->score_base, st);
+    }
+    SK_TRY(grow_scratch(s, sk_exec_work_bytes(plan, s->prog.options.threads), st));
+    SK_TRY(sk_block_init(&s->score_block, bytes, "score transients", st));
+    s->score_base = s->score_block.p;
+    return SK_OK;
+}
+
 static sk_code take_memory(sk_session *s, sk_status *st)
 {
     const sk_pass *pass = &s->score.pass;
     const sk_buf *bufs = s->prog.space.bufs;
-    uint8_t **addr = NULL, *at;
+    const int32_t own[] = {pass->rows, pass->ids, pass->count};
+    uint64_t at[SK_COUNT(own)], transients;
+    sk_layout l = {0};
+    uint8_t **addr = NULL;
     sk_code rc;
-    uint64_t work = sk_exec_work_bytes(&pass->plan, s->prog.options.threads);
-    if (work > s->work.bytes) {
-        sk_block larger;
-        SK_TRY(sk_block_init(&larger, work, "scratch", st));
-        sk_block_fini(&s->work);
-        s->work = larger;
-        s->exec.cpu.work = larger.p;
-        s->exec.cpu.work_bytes = work;
-    }
-    SK_TRY(sk_block_init(&s->score_transients, pass->plan.transient_bytes, "score transients", st));
-    SK_TRY(sk_block_init(&s->score_control,
-                         bufs[pass->rows].bytes + bufs[pass->ids].bytes + bufs[pass->count].bytes,
-                         "score rows", st));
+    for (size_t i = 0; i < SK_COUNT(own); i++) at[i] = sk_layout_add(&l, bufs[own[i]].bytes);
+    transients = sk_layout_add(&l, pass->plan.transient_bytes);
+    if (l.bad) return SK_FAIL(st, SK_NOMEM, "score: sizes exceed the address space");
+    SK_TRY(take_block(s, l.used, st));
     SK_TRY(sk_mem_new((void **)&addr, s->prog.space.n, sizeof *addr, "buffer addresses", st));
     memcpy(addr, s->addr, s->n_addr * sizeof *addr);
-    at = s->score_control.p;
-    addr[pass->rows] = at;
-    addr[pass->ids] = at + bufs[pass->rows].bytes;
-    addr[pass->count] = at + bufs[pass->rows].bytes + bufs[pass->ids].bytes;
-    rc = sk_bound_make(&s->score_bound, &pass->plan, addr, s->score_transients.p, st);
+    for (size_t i = 0; i < SK_COUNT(own); i++) addr[own[i]] = s->score_base + at[i];
+    memcpy(s->score_addr, (uint8_t *[]){addr[own[0]], addr[own[1]], addr[own[2]]},
+           sizeof s->score_addr);
+    rc = sk_bound_make(&s->score_bound, &pass->plan, addr, s->score_base + transients, st);
     sk_mem_free(addr);
     return rc;
 }
@@ -65,18 +89,35 @@ void sk_session_score_end(sk_session *s)
 {
     if (!s->scoring) return;
     sk_bound_drop(&s->score_bound);
-    sk_block_fini(&s->score_transients);
-    sk_block_fini(&s->score_control);
+    if (s->place.dev)
+        sk_dev_free(s->place.dev, s->score_base);
+    else
+        sk_block_fini(&s->score_block);
+    s->score_base = NULL;
     sk_score_close(&s->score, &s->prog);
     s->scoring = false;
     // The slot held nothing when scoring began and holds nothing now.
     if (sk_session_reset(s, s->score_slot, NULL) != SK_OK) return;
 }
 
-static void copy_out(const sk_session *s, int32_t buf, int32_t n, float *out)
+static sk_code copy_out(const sk_session *s, int32_t buf, int32_t n, float *out, sk_status *st)
 {
     const sk_buf *b = &s->prog.space.bufs[buf];
-    memcpy(out, sk_bound_find(&s->score_bound, buf), (size_t)n * (size_t)b->dim[1] * sizeof *out);
+    return sk_place_read(&s->place, out, sk_bound_find(&s->score_bound, buf),
+                         (uint64_t)n * (uint64_t)b->dim[1] * sizeof *out, st);
+}
+
+static sk_code write_rows(sk_session *s, const int32_t *ids, int32_t n, sk_status *st)
+{
+    sk_row rows[SCORE_ROWS];
+    int32_t pass_ids[SCORE_ROWS];
+    for (int32_t i = 0; i < SCORE_ROWS; i++) {
+        rows[i] = i < n ? (sk_row){s->score_slot, s->score_pos + i, i} : (sk_row){-1, 0, 0};
+        pass_ids[i] = i < n ? ids[i] : 0;
+    }
+    SK_TRY(sk_place_write(&s->place, s->score_addr[0], rows, sizeof rows, st));
+    SK_TRY(sk_place_write(&s->place, s->score_addr[1], pass_ids, sizeof pass_ids, st));
+    return sk_place_write(&s->place, s->score_addr[2], &n, sizeof n, st);
 }
 
 sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int32_t n, float *logits,
@@ -84,8 +125,6 @@ sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int32_t n, floa
 {
     const sk_pass *pass = &s->score.pass;
     const int32_t n_layer = sk_model_config(s->prog.model)->n_layer;
-    sk_row *rows = s->score_control.p;
-    int32_t *pass_ids = (int32_t *)(void *)(rows + pass->n_rows);
     if (!s->scoring)
         return SK_FAIL(st, SK_STATE, "score: expected an open scoring pass, found none");
     if (n < 1 || n > pass->n_rows || s->score_pos + n > s->prog.options.ctx)
@@ -96,15 +135,11 @@ sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int32_t n, floa
     for (int32_t i = 0; i < n_layer; i++)
         if (s->score.taps[i] >= 0 && out && !out[i])
             return SK_FAIL(st, SK_INVALID, "score: expected room for layer %d, found none", (int)i);
-    for (int32_t i = 0; i < pass->n_rows; i++) {
-        rows[i] = i < n ? (sk_row){s->score_slot, s->score_pos + i, i} : (sk_row){-1, 0, 0};
-        pass_ids[i] = i < n ? ids[i] : 0;
-    }
-    pass_ids[pass->n_rows] = n; // count follows ids
-    sk_exec_run(&s->exec, &s->score_bound, SK_STAGE_CONTROL, SK_STAGE_PUBLISH);
+    SK_TRY(write_rows(s, ids, n, st));
+    SK_TRY(sk_session_run(s, &s->score_bound, SK_STAGE_CONTROL, SK_STAGE_PUBLISH, st));
     s->score_pos += n;
-    if (logits && s->score.logits >= 0) copy_out(s, s->score.logits, n, logits);
+    if (logits && s->score.logits >= 0) SK_TRY(copy_out(s, s->score.logits, n, logits, st));
     for (int32_t i = 0; out && i < n_layer; i++)
-        if (s->score.taps[i] >= 0) copy_out(s, s->score.taps[i], n, out[i]);
+        if (s->score.taps[i] >= 0) SK_TRY(copy_out(s, s->score.taps[i], n, out[i], st));
     return SK_OK;
 }

@@ -18,6 +18,10 @@ void sk_session_close(sk_session *s); // accepts NULL
 
 const sk_program *sk_session_program(const sk_session *s);
 
+/* On a device: are steps joined by programmatic edges, and how many graphs are recorded? */
+bool sk_session_edges(const sk_session *s);
+int32_t sk_session_graphs(const sk_session *s);
+
 /* Puts a request into an idle slot. `ids`: 1 .. tokens of the prompt. With `keep` they follow what
  * the slot already holds (its settled positions and anchor; may then be 0 tokens), else the slot
  * starts empty. STATE when the slot is busy, INVALID for ids or lengths outside their domain. */
@@ -29,13 +33,23 @@ SK_MUST_USE sk_code sk_session_start(sk_session *s, int32_t slot, const int32_t 
 SK_MUST_USE sk_code sk_session_prefill(sk_session *s, int32_t slot, int32_t max_chunks,
                                        int64_t *left, sk_status *st);
 
-/* One round for all active slots. licence: [slots], or NULL for SK_LICENCE_ALL everywhere. *out is
- * borrowed until the next round. A slot whose request finished is still held until settled. */
-SK_MUST_USE sk_code sk_session_round(sk_session *s, const sk_ctl_slot *licence, const sk_done **out,
-                                     sk_status *st);
+#define SK_AHEAD_MAX 4 // submitted rounds behind the one that is waited for
 
-/* Logits of the last round, F32 [P, V] with row stride V; rows as in the completion record. */
-const float *sk_session_logits(const sk_session *s);
+/* One round for all active slots. licence: [slots], or NULL for SK_LICENCE_ALL everywhere. `full`:
+ * the sampling class that writes logits. On a device up to `ahead` further rounds, with all
+ * licences, are submitted before this one is waited for; their records come from later calls. *out
+ * is borrowed until the next round. A slot whose request finished is still held until settled.
+ * STATE when licences are given for a round that has been submitted already. */
+SK_MUST_USE sk_code sk_session_round(sk_session *s, const sk_ctl_slot *licence, bool full,
+                                     int32_t ahead, const sk_done **out, sk_status *st);
+
+/* Rows [first, first + n) of the logits of the last round, F32 [n, V]; rows as in the completion
+ * record. INVALID for rows outside its capacity; STATE unless it was of the full class and no round
+ * has been submitted since. The check alone comes first where the caller makes room for them. */
+SK_MUST_USE sk_code sk_session_logits_check(const sk_session *s, int32_t first, int32_t n,
+                                            sk_status *st);
+SK_MUST_USE sk_code sk_session_logits(const sk_session *s, int32_t first, int32_t n, float *out,
+                                      sk_status *st);
 
 /* Commits the slot's pending rows (at most `licence` of them; SK_LICENCE_ALL: all) by the code of
  * the round's commit stage. Idempotent. */
@@ -82,6 +96,20 @@ int32_t sk_session_score_rows(const sk_session *s);
 SK_MUST_USE sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int32_t n,
                                           float *logits, float *const *out, sk_status *st);
 void sk_session_score_end(sk_session *s);
+
+/* ---- measuring, on a device (STATE on the CPU) ---- */
+
+/* n rounds, one at a time. wall_us [n]: from the call until the record could be read. gpu_us [n]:
+ * between events before and after the graph, 0 without `events`. */
+SK_MUST_USE sk_code sk_session_time(sk_session *s, bool full, bool events, int32_t n,
+                                    double *wall_us, double *gpu_us, sk_status *st);
+/* As above with `ahead` rounds submitted behind the one waited for. */
+SK_MUST_USE sk_code sk_session_time_ahead(sk_session *s, bool full, int32_t ahead, int32_t n,
+                                          double *wall_us, sk_status *st);
+/* n replays of the present round without the steps of the ops in `omit` (bit = op), and without
+ * accept, so that it stays the same round. What is left out costs the difference to omit = 0. */
+SK_MUST_USE sk_code sk_session_time_without(sk_session *s, uint64_t omit, bool full, int32_t n,
+                                            double *us, int64_t *nodes, sk_status *st);
 
 /* Labelled bytes of everything the session holds. Returns false past the end. */
 typedef struct sk_mem_item {

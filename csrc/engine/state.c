@@ -64,23 +64,30 @@ sk_code sk_session_save(sk_session *s, int32_t slot, uint8_t **out, uint64_t *n_
 {
     blob_head head = {.magic = BLOB_MAGIC, .version = BLOB_VERSION, .n_bytes = sizeof head};
     uint8_t *blob = NULL, *at;
+    sk_code rc = SK_OK;
+    sk_slot sl;
     SK_TRY(sk_session_check_slot(s, slot, false, st));
     if (s->host[slot].phase == SK_PHASE_PREFILL)
         return SK_FAIL(st, SK_STATE, "slot %d: expected complete prefill, found some left",
                        (int)slot);
     SK_TRY(sk_session_settle(s, slot, SK_LICENCE_ALL, st));
-    head.n = sk_slot_at(s, slot)->n;
-    head.anchor = s->host[slot].holds ? sk_slot_at(s, slot)->anchor : NO_ANCHOR;
+    SK_TRY(sk_slot_read(s, slot, &sl, st));
+    head.n = sl.n;
+    head.anchor = s->host[slot].holds ? sl.anchor : NO_ANCHOR;
     for (size_t i = 0; i < s->prog.space.n; i++) head.n_bytes += kept_bytes(s, i, head.n);
     layout_digest(s, head.layout);
     SK_TRY(sk_mem_new((void **)&blob, head.n_bytes, 1, "saved state", st));
     memcpy(blob, &head, sizeof head);
     at = blob + sizeof head;
-    for (size_t i = 0; i < s->prog.space.n; i++) {
+    for (size_t i = 0; rc == SK_OK && i < s->prog.space.n; i++) {
         uint64_t keep = kept_bytes(s, i, head.n), whole;
         if (!keep) continue;
-        memcpy(at, sk_slot_bytes(s, (int32_t)i, slot, &whole), keep);
+        rc = sk_place_read(&s->place, at, sk_slot_bytes(s, (int32_t)i, slot, &whole), keep, st);
         at += keep;
+    }
+    if (rc != SK_OK) {
+        sk_mem_free(blob);
+        return rc;
     }
     *out = blob;
     *n_bytes = head.n_bytes;
@@ -119,37 +126,55 @@ static sk_code check_blob(const sk_session *s, const uint8_t *blob, uint64_t n_b
     return SK_OK;
 }
 
+/* The window feeds lookups of the vocabulary, so its tokens are checked like any caller's. */
+static sk_code check_tokens(const sk_session *s, const uint8_t *bytes, int32_t n, int32_t *last,
+                            sk_status *st)
+{
+    for (int32_t i = 0; i < n; i++) { // the blob is not aligned
+        memcpy(last, bytes + (size_t)i * sizeof *last, sizeof *last);
+        SK_TRY(sk_session_check_ids(s, last, 1, st));
+    }
+    return SK_OK;
+}
+
+static sk_code restore_rows(sk_session *s, int32_t slot, const uint8_t *bytes, int32_t n,
+                            int32_t *anchor, sk_status *st)
+{
+    for (size_t i = 0; i < s->prog.space.n; i++) {
+        uint64_t keep = kept_bytes(s, i, n), whole;
+        if (!keep) continue;
+        if ((int32_t)i == s->prog.rb.tokens) SK_TRY(check_tokens(s, bytes, n + 1, anchor, st));
+        SK_TRY(
+            sk_place_write(&s->place, sk_slot_bytes(s, (int32_t)i, slot, &whole), bytes, keep, st));
+        bytes += keep;
+    }
+    return SK_OK;
+}
+
 sk_code sk_session_restore(sk_session *s, int32_t slot, const uint8_t *blob, uint64_t n_bytes,
                            sk_status *st)
 {
-    const int32_t *tokens;
     blob_head head;
+    sk_slot sl = {0};
+    sk_code rc;
     SK_TRY(sk_session_check_slot(s, slot, true, st));
     SK_TRY(check_blob(s, blob, n_bytes, &head, st));
     SK_TRY(sk_session_reset(s, slot, st));
-    blob += sizeof head;
-    for (size_t i = 0; i < s->prog.space.n; i++) {
-        uint64_t keep = kept_bytes(s, i, head.n), whole;
-        if (!keep) continue;
-        memcpy(sk_slot_bytes(s, (int32_t)i, slot, &whole), blob, keep);
-        blob += keep;
-    }
-    // The window feeds lookups of the vocabulary, so its tokens are checked like any caller's.
-    tokens = sk_tokens_at(s, slot);
-    if (sk_session_check_ids(s, tokens, (int64_t)head.n + 1, st) != SK_OK) {
+    rc = restore_rows(s, slot, blob + sizeof head, head.n, &sl.anchor, st);
+    if (rc != SK_OK) {
         SK_TRY(sk_session_reset(s, slot, NULL));
-        return SK_INVALID;
+        return rc;
     }
     if (head.anchor == NO_ANCHOR) return sk_session_reset(s, slot, st);
-    sk_slot_at(s, slot)->n = head.n;
-    sk_slot_at(s, slot)->anchor = tokens[head.n];
+    sl.n = head.n;
+    SK_TRY(sk_slot_write(s, slot, &sl, st));
     s->host[slot].holds = true;
     return SK_OK;
 }
 
 sk_code sk_session_copy(sk_session *s, int32_t from, int32_t to, sk_status *st)
 {
-    const sk_slot *src;
+    sk_slot src, dst = {0};
     SK_TRY(sk_session_check_slot(s, from, false, st));
     SK_TRY(sk_session_check_slot(s, to, true, st));
     if (from == to)
@@ -159,16 +184,17 @@ sk_code sk_session_copy(sk_session *s, int32_t from, int32_t to, sk_status *st)
                        (int)from);
     SK_TRY(sk_session_settle(s, from, SK_LICENCE_ALL, st));
     SK_TRY(sk_session_reset(s, to, st));
-    src = sk_slot_at(s, from);
+    SK_TRY(sk_slot_read(s, from, &src, st));
     for (size_t i = 0; i < s->prog.space.n; i++) {
-        uint64_t keep = kept_bytes(s, i, src->n), whole;
+        uint64_t keep = kept_bytes(s, i, src.n), whole;
         const uint8_t *a;
         if (!keep) continue;
         a = sk_slot_bytes(s, (int32_t)i, from, &whole);
-        memcpy(sk_slot_bytes(s, (int32_t)i, to, &whole), a, keep);
+        SK_TRY(sk_place_copy(&s->place, sk_slot_bytes(s, (int32_t)i, to, &whole), a, keep, st));
     }
-    sk_slot_at(s, to)->n = src->n;
-    sk_slot_at(s, to)->anchor = src->anchor;
+    dst.n = src.n;
+    dst.anchor = src.anchor;
+    SK_TRY(sk_slot_write(s, to, &dst, st));
     s->host[to].holds = s->host[from].holds;
     return SK_OK;
 }

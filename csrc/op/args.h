@@ -215,7 +215,7 @@ typedef struct sk_accept_args {
 /* Writes completion record (round mod n) with the sequence number at both ends, then round += 1.
  * A slot that took no part reports its settled state: pos = n, finish, committed; the rest is 0.
  * Otherwise pos is the anchor's position and n, drafted, accepted, finish, tok are those pending.
- */
+ * Entries of slots from B on are left as they are, zero from the start. */
 typedef struct sk_publish_args {
     sk_view ctl;     // U8 [sizeof(sk_ctl_entry)]
     sk_view slots;   // U8 [B, sizeof(sk_slot)]
@@ -226,7 +226,8 @@ typedef struct sk_publish_args {
     sk_view ring;    // U8 [n, sizeof(sk_done)]
 } sk_publish_args;
 
-/* ---- fused ops: each is the composition of ops above, in one step ----------------------------- */
+/* ---- fused ops: each is the composition of ops above, in one step -----------------------------
+ */
 
 /* A norm folded into the product behind it. With n_r = 1 / sqrt(mean(x[r]^2) + eps):
  *     a = round(x * gain) to act;   y_s[r] = n_r * (W_s a[r]) (+ bias_s)

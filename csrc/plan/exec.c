@@ -61,17 +61,22 @@ static void poison_dead(const sk_bound *b, int32_t step)
     }
 }
 
+void sk_exec_step(const sk_exec *ex, const sk_bound *b, size_t step)
+{
+    const sk_step *s = &b->plan->steps[step];
+    sk_cpu cpu = ex->cpu;
+    cpu.table = ex->table;
+    if (ex->poison) memset(cpu.work, 0xff, cpu.work_bytes);
+    cpu.table[s->op](b->args + s->args_at, &cpu);
+}
+
 void sk_exec_run(const sk_exec *ex, const sk_bound *b, sk_stage from, sk_stage to)
 {
     const sk_plan *plan = b->plan;
-    sk_cpu cpu = ex->cpu;
-    cpu.table = ex->table;
     if (ex->poison && from == SK_STAGE_CONTROL) memset(b->transients, 0xff, plan->transient_bytes);
     for (size_t i = 0; i < plan->n_steps; i++) {
-        const sk_step *s = &plan->steps[i];
-        if (s->stage < from || s->stage > to) continue;
-        if (ex->poison) memset(cpu.work, 0xff, cpu.work_bytes);
-        cpu.table[s->op](b->args + s->args_at, &cpu);
+        if (plan->steps[i].stage < from || plan->steps[i].stage > to) continue;
+        sk_exec_step(ex, b, i);
         if (ex->poison) poison_dead(b, (int32_t)i);
     }
 }

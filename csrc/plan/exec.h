@@ -29,6 +29,8 @@ typedef struct sk_exec {
     bool poison;
 } sk_exec;
 
+/* One step. Its transients stay as they are, whoever still reads them. */
+void sk_exec_step(const sk_exec *ex, const sk_bound *b, size_t step);
 /* Runs the steps of the stages [from, to] in order. */
 void sk_exec_run(const sk_exec *ex, const sk_bound *b, sk_stage from, sk_stage to);
 

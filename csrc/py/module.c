@@ -173,7 +173,12 @@ static int clear_state(PyObject *module)
     return 0;
 }
 
-static void free_state(void *module) { (void)clear_state((PyObject *)module); }
+static void free_state(void *module)
+{
+    sk_module_state *ms = state_of((PyObject *)module);
+    (void)clear_state((PyObject *)module);
+    if (ms) sk_dev_close(ms->op_device);
+}
 
 static int add_type(PyObject *module, PyType_Spec *spec, PyObject **slot)
 {
@@ -190,6 +195,8 @@ static int exec_module(PyObject *module)
     if (add_type(module, &sk_checkpoint_spec, &ms->checkpoint_type) < 0) return -1;
     if (add_type(module, &sk_session_spec, &ms->session_type) < 0) return -1;
     if (PyModule_AddFunctions(module, sk_op_methods) < 0) return -1;
+    if (PyModule_AddFunctions(module, sk_floor_methods) < 0) return -1;
+    if (PyModule_AddFunctions(module, sk_diff_methods) < 0) return -1;
     return PyModule_AddStringConstant(module, "__version__", SK_BUILD_VERSION);
 }
 

@@ -29,6 +29,7 @@ typedef struct sk_module_state {
     SK_STATE_FIELDS(X)
 #undef X
     PyObject *errors[SK_CODE_COUNT]; // by code; [SK_OK] stays NULL
+    struct sk_dev *op_device;        // of run_op on "cuda", opened at its first use
 } sk_module_state;
 
 sk_module_state *sk_state_of(PyObject *module);
@@ -42,5 +43,7 @@ PyObject *sk_raise(sk_module_state *ms, const sk_status *st);
 extern PyType_Spec sk_checkpoint_spec; // ckpt_type.c
 extern PyType_Spec sk_session_spec;    // session_type.c
 extern PyMethodDef sk_op_methods[];    // op_run.c
+extern PyMethodDef sk_floor_methods[]; // floor.c
+extern PyMethodDef sk_diff_methods[];  // diff.c
 
 #endif

@@ -4,7 +4,10 @@
 #include "py/module.h"
 
 #include "base/mem.h"
+#include "graph/once.h"
 #include "op/cpu/cpu.h"
+
+#include <stdlib.h>
 
 #include <string.h>
 
@@ -13,6 +16,8 @@
 typedef struct call {
     enum sk_op op;
     void *args; // of SK_ARGS_MAX bytes
+    bool cuda;
+    int32_t ctx_bound; // CUDA: tier
     sk_cpu_fn table[SK_OP_COUNT];
     int32_t n_threads;
     PyObject *held[HELD_MAX]; // arrays the views point into
@@ -205,16 +210,40 @@ static sk_code run(const call *c, sk_status *st)
     return rc;
 }
 
+/* "cuda", or "cuda-N" for the tier whose positions are below N. */
+static bool pick_cuda(call *c, const char *name)
+{
+    char *end;
+    long bound = 0;
+    if (strncmp(name, "cuda", 4) != 0) return false;
+    if (name[4] == '-') bound = strtol(name + 5, &end, 10);
+    if (name[4] != '\0' && (name[4] != '-' || *end || bound < 1 || bound > INT32_MAX)) return false;
+    c->cuda = true;
+    c->ctx_bound = (int32_t)bound;
+    return true;
+}
+
 static int pick_table(call *c, const char *name)
 {
+    if (pick_cuda(c, name)) return 0;
     if (!sk_cpu_table_find(c->table, name)) {
-        PyErr_Format(PyExc_ValueError,
-                     "table: expected definition, fast or what this processor has of generic, avx2 "
-                     "and avx512, found '%s'",
-                     name);
+        PyErr_Format(
+            PyExc_ValueError,
+            "table: expected definition, fast, cuda or what this processor has of generic, "
+            "avx2 and avx512, found '%s'",
+            name);
         return -1;
     }
     return 0;
+}
+
+/* The device stays open for the calls to come. */
+static sk_code run_on_device(sk_module_state *ms, const call *c, sk_status *st)
+{
+    sk_once once = {.ctx_bound = c->ctx_bound};
+    if (!ms->op_device) SK_TRY(sk_dev_open(&ms->op_device, 0, st));
+    once.dev = ms->op_device;
+    return sk_once_run(&once, c->op, c->args, st);
 }
 
 static PyObject *run_op(PyObject *module, PyObject *arguments)
@@ -241,10 +270,15 @@ static PyObject *run_op(PyObject *module, PyObject *arguments)
         call_fini(&c);
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS
+    if (c.cuda) { // with the GIL held: one device serves all callers
         rc = sk_op_check(c.op, c.args, &st);
-        if (rc == SK_OK) rc = run(&c, &st);
-    Py_END_ALLOW_THREADS
+        if (rc == SK_OK) rc = run_on_device(ms, &c, &st);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+            rc = sk_op_check(c.op, c.args, &st);
+            if (rc == SK_OK) rc = run(&c, &st);
+        Py_END_ALLOW_THREADS
+    }
     call_fini(&c);
     if (rc != SK_OK) return sk_raise(ms, &st);
     Py_RETURN_NONE;
@@ -305,6 +339,57 @@ static PyObject *cpu_isa(PyObject *module, PyObject *unused)
     return PyUnicode_FromString(sk_cpu_isa());
 }
 
+static PyObject *repack(PyObject *module, PyObject *arguments)
+{
+    sk_module_state *ms = sk_state_of(module);
+    sk_status st = SK_STATUS_INIT;
+    const char *type;
+    PyObject *raw, *out;
+    Py_ssize_t n, k;
+    uint64_t row, bytes;
+    sk_code rc = SK_OK;
+    if (!PyArg_ParseTuple(arguments, "sSnn", &type, &raw, &n, &k)) return NULL;
+    if (n < 1 || k < 1 || !sk_dtype_row_bytes(dtype_by_name(type), (uint64_t)k, &row) ||
+        !sk_mul_u64(row, (uint64_t)n, &bytes) || bytes != (uint64_t)PyBytes_Size(raw))
+        return PyErr_Format(PyExc_ValueError, "raw: expected the bytes of %zd rows of %zd %s", n, k,
+                            type);
+    out = PyBytes_FromStringAndSize(NULL, PyBytes_Size(raw));
+    if (!out) return NULL;
+    if (!ms->op_device) rc = sk_dev_open(&ms->op_device, 0, &st);
+    if (rc == SK_OK)
+        rc = sk_once_repack(ms->op_device, dtype_by_name(type),
+                            (const uint8_t *)PyBytes_AsString(raw), n, k,
+                            (uint8_t *)PyBytes_AsString(out), &st);
+    if (rc == SK_OK) return out;
+    Py_DECREF(out);
+    return sk_raise(ms, &st);
+}
+
+static PyObject *branches(PyObject *module, PyObject *arguments)
+{
+    sk_module_state *ms = sk_state_of(module);
+    sk_status st = SK_STATUS_INIT;
+    PyObject *x, *y;
+    int64_t nodes = 0;
+    int replays;
+    sk_code rc = SK_OK;
+    if (!PyArg_ParseTuple(arguments, "O!O!i", &PyArray_Type, &x, &PyArray_Type, &y, &replays))
+        return NULL;
+    PyArrayObject *a = (PyArrayObject *)x, *b = (PyArrayObject *)y;
+    if (PyArray_TYPE(a) != NPY_FLOAT32 || PyArray_TYPE(b) != NPY_FLOAT32 || !PyArray_ISCARRAY(a) ||
+        !PyArray_ISCARRAY(b) || PyArray_SIZE(a) != PyArray_SIZE(b)) {
+        PyErr_SetString(PyExc_TypeError, "x, y: expected writable float32 arrays of one size");
+        return NULL;
+    }
+    if (!ms->op_device) rc = sk_dev_open(&ms->op_device, 0, &st);
+    if (rc == SK_OK)
+        rc = sk_once_branches(ms->op_device, PyArray_DATA(a), PyArray_DATA(b),
+                              (int32_t)sk_min_size((size_t)PyArray_SIZE(a), INT32_MAX), replays,
+                              &nodes, &st);
+    if (rc != SK_OK) return sk_raise(ms, &st);
+    return PyLong_FromLongLong(nodes);
+}
+
 PyMethodDef sk_op_methods[] = {
     {"op_list", op_list, METH_NOARGS,
      "op_list($module, /)\n--\n\n"
@@ -313,8 +398,16 @@ PyMethodDef sk_op_methods[] = {
      "run_op($module, name, fields, table, threads, /)\n--\n\n"
      "Checks the contract of an op and runs it on arrays in place.\n\n"
      "A view is a numpy array, or (type name, array of its bytes, shape); `table` is 'definition', "
-     "'fast', 'generic', 'avx2' or 'avx512'.\n"
+     "'fast', 'generic', 'avx2', 'avx512', 'cuda' or 'cuda-N' for a tier of N positions.\n"
      "Contents are trusted: an id or a slot out of range reads foreign memory."},
+    {"repack", repack, METH_VARARGS,
+     "repack($module, type, raw, n, k, /)\n--\n\n"
+     "The bytes of a weight [n, k] packed for the device and unpacked again: those of raw."},
+    {"branches", branches, METH_VARARGS,
+     "branches($module, x, y, replays, /)\n--\n\n"
+     "y += 2 x, 1 + replays times, by a plan with a side branch on CUDA device 0, first step by "
+     "step\n"
+     "and then as a graph; returns the graph's nodes."},
     {"cpu_isa", cpu_isa, METH_NOARGS,
      "cpu_isa($module, /)\n--\n\n"
      "What the fast table of the CPU uses: 'avx512', 'avx2' or 'generic'."},

@@ -162,3 +162,99 @@ PyObject *sk_session_py_score_end(PyObject *self, PyObject *unused)
     sk_session_leave(o);
     Py_RETURN_NONE;
 }
+
+/* ---- measuring ------------------------------------------------------------------------------- */
+
+static PyObject *doubles(npy_intp n) { return PyArray_SimpleNew(1, &n, NPY_FLOAT64); }
+
+static double *at_of(PyObject *a) { return PyArray_DATA((PyArrayObject *)a); }
+
+PyObject *sk_session_py_time(PyObject *self, PyObject *args)
+{
+    session_object *o = (session_object *)self;
+    sk_status st = SK_STATUS_INIT;
+    PyObject *wall, *gpu;
+    int full, events, ahead, n;
+    sk_code rc;
+    if (!PyArg_ParseTuple(args, "ippi", &n, &full, &events, &ahead)) return NULL;
+    wall = doubles(n < 0 ? 0 : n);
+    gpu = wall ? doubles(n < 0 ? 0 : n) : NULL;
+    if (!gpu || sk_session_enter(o) < 0) {
+        Py_XDECREF(wall);
+        Py_XDECREF(gpu);
+        return NULL;
+    }
+    memset(at_of(gpu), 0, (size_t)(n < 0 ? 0 : n) * sizeof(double));
+    Py_BEGIN_ALLOW_THREADS
+        rc = ahead ? sk_session_time_ahead(o->s, full != 0, ahead, n, at_of(wall), &st)
+                   : sk_session_time(o->s, full != 0, events != 0, n, at_of(wall), at_of(gpu), &st);
+    Py_END_ALLOW_THREADS
+    sk_session_leave(o);
+    if (rc == SK_OK) return Py_BuildValue("(NN)", wall, gpu);
+    Py_DECREF(wall);
+    Py_DECREF(gpu);
+    return sk_session_raise(self, &st);
+}
+
+PyObject *sk_session_py_time_without(PyObject *self, PyObject *args)
+{
+    session_object *o = (session_object *)self;
+    sk_status st = SK_STATUS_INIT;
+    unsigned long long omit;
+    int64_t nodes = 0;
+    PyObject *us;
+    int full, n;
+    sk_code rc;
+    if (!PyArg_ParseTuple(args, "Kpi", &omit, &full, &n)) return NULL;
+    us = doubles(n < 0 ? 0 : n);
+    if (!us || sk_session_enter(o) < 0) {
+        Py_XDECREF(us);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+        rc = sk_session_time_without(o->s, omit, full != 0, n, at_of(us), &nodes, &st);
+    Py_END_ALLOW_THREADS
+    sk_session_leave(o);
+    if (rc == SK_OK) return Py_BuildValue("(NL)", us, (long long)nodes);
+    Py_DECREF(us);
+    return sk_session_raise(self, &st);
+}
+
+/* Bytes of weights that a step reads: all of each, but of a table only the rows of the pass. */
+static uint64_t step_weights(const sk_program *p, const sk_plan *plan, size_t step)
+{
+    const enum sk_op op = plan->steps[step].op;
+    const void *args = sk_plan_args(plan, step);
+    uint64_t bytes = 0;
+    for (const sk_field *f = sk_ops[op].fields; f->kind != SK_FIELD_END; f++) {
+        const sk_view *v;
+        const sk_buf *b;
+        if (f->kind != SK_FIELD_VIEW) continue;
+        v = sk_field_view_const(args, f);
+        if (!sk_view_present(v)) continue;
+        b = &p->space.bufs[v->buf];
+        if (b->role != SK_ROLE_WEIGHT) continue;
+        bytes += op == SK_OP_gather_rows ? b->bytes / (uint64_t)b->dim[0] : b->bytes;
+    }
+    return bytes;
+}
+
+PyObject *sk_session_py_step_bytes(PyObject *self, PyObject *args)
+{
+    session_object *o = (session_object *)self;
+    PyObject *out = NULL;
+    const sk_program *p;
+    const sk_plan *plan;
+    int full;
+    if (!PyArg_ParseTuple(args, "p", &full) || sk_session_enter(o) < 0) return NULL;
+    p = sk_session_program(o->s);
+    plan = &p->rounds[sk_program_round_find(p, 1, full != 0)].plan;
+    out = PyList_New((Py_ssize_t)plan->n_steps);
+    for (size_t i = 0; out && i < plan->n_steps; i++) {
+        PyObject *item = Py_BuildValue("(sK)", sk_ops[plan->steps[i].op].name,
+                                       (unsigned long long)step_weights(p, plan, i));
+        if (!item || PyList_SetItem(out, (Py_ssize_t)i, item) < 0) Py_CLEAR(out);
+    }
+    sk_session_leave(o);
+    return out;
+}

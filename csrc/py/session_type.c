@@ -69,12 +69,26 @@ int32_t sk_ids_count(PyObject *ids)
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+/* Tells the caller's function, which runs with the GIL; an exception of it ends the loading. */
+static bool tell(void *ctx, uint64_t done, uint64_t total)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *said =
+        PyObject_CallFunction(ctx, "KK", (unsigned long long)done, (unsigned long long)total);
+    const bool go_on = said != NULL;
+    Py_XDECREF(said);
+    PyGILState_Release(gil);
+    return go_on;
+}
+
 static int parse_options(PyObject *args, PyObject **checkpoint, sk_options *o)
 {
+    PyObject *progress = Py_None;
     const char *kernels;
-    int slots, ctx, chunk, threads, f32, poison, kind, k, n_max, n_min;
-    if (!PyArg_ParseTuple(args, "O(iiiipspiiii)", checkpoint, &slots, &ctx, &chunk, &threads, &f32,
-                          &kernels, &poison, &kind, &k, &n_max, &n_min))
+    int slots, ctx, chunk, threads, f32, poison, device, mode, edges, kind, k, n_max, n_min;
+    if (!PyArg_ParseTuple(args, "O(iiiipspiipiiii)|O", checkpoint, &slots, &ctx, &chunk, &threads,
+                          &f32, &kernels, &poison, &device, &mode, &edges, &kind, &k, &n_max,
+                          &n_min, &progress))
         return -1;
     *o = (sk_options){.slots = slots,
                       .ctx = ctx,
@@ -82,12 +96,16 @@ static int parse_options(PyObject *args, PyObject **checkpoint, sk_options *o)
                       .threads = threads,
                       .f32 = f32 != 0,
                       .poison = poison != 0,
+                      .device = device,
+                      .mode = (sk_mode)mode,
+                      .edges = edges != 0,
                       .drafter = {(sk_drafter_kind)kind, k, n_max, n_min}};
     (void)snprintf(o->kernels, sizeof o->kernels, "%s", kernels);
+    if (progress != Py_None) o->progress = (sk_progress){tell, progress};
     return 0;
 }
 
-static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+PyObject *sk_session_py_open(PyTypeObject *type, PyObject *args, const sk_beside *beside)
 {
     sk_module_state *ms = sk_state_of_type(type);
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -97,10 +115,6 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     sk_options options;
     sk_ckpt *ck;
     sk_code rc;
-    if (kwargs && PyDict_Size(kwargs) > 0) {
-        PyErr_SetString(PyExc_TypeError, "Session takes no keyword arguments");
-        return NULL;
-    }
     if (parse_options(args, &checkpoint, &options) < 0) return NULL;
     ck = sk_checkpoint_share(ms, checkpoint, &weights, &st);
     if (!ck) return sk_raise(ms, &st);
@@ -114,13 +128,21 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     o->process = getpid();
     o->s = NULL;
     Py_BEGIN_ALLOW_THREADS
-        rc = sk_session_open(&o->s, ck, &options, &st);
+        rc = beside ? sk_diff_open(&o->s, ck, &options, beside->device, beside->exact, &st)
+                    : sk_session_open(&o->s, ck, &options, &st);
     Py_END_ALLOW_THREADS
     if (rc != SK_OK) {
         Py_DECREF(o);
-        return sk_raise(ms, &st);
+        return PyErr_Occurred() ? NULL : sk_raise(ms, &st); // the caller's own exception goes first
     }
     return (PyObject *)o;
+}
+
+static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    if (!kwargs || PyDict_Size(kwargs) == 0) return sk_session_py_open(type, args, NULL);
+    PyErr_SetString(PyExc_TypeError, "Session takes no keyword arguments");
+    return NULL;
 }
 
 static void session_dealloc(PyObject *self)
@@ -238,23 +260,26 @@ static int licences_from(PyObject *obj, int32_t n_slots, sk_ctl_slot out[SK_SLOT
     return 0;
 }
 
-static PyObject *session_round(PyObject *self, PyObject *licence_obj)
+static PyObject *session_round(PyObject *self, PyObject *args)
 {
     session_object *o = (session_object *)self;
     sk_status st = SK_STATUS_INIT;
     sk_ctl_slot licence[SK_SLOTS_MAX];
     const sk_done *done = NULL;
-    PyObject *out;
+    PyObject *licence_obj, *out;
     int32_t n_slots;
+    int full = 1, ahead = 0;
     sk_code rc;
-    if (sk_session_enter(o) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "O|pi", &licence_obj, &full, &ahead) || sk_session_enter(o) < 0)
+        return NULL;
     n_slots = sk_session_program(o->s)->options.slots;
     if (licence_obj != Py_None && licences_from(licence_obj, n_slots, licence) < 0) {
         sk_session_leave(o);
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-        rc = sk_session_round(o->s, licence_obj == Py_None ? NULL : licence, &done, &st);
+        rc = sk_session_round(o->s, licence_obj == Py_None ? NULL : licence, full != 0, ahead,
+                              &done, &st);
     Py_END_ALLOW_THREADS
     // The record is the session's, so nobody else may enter before it has been read.
     out = rc == SK_OK ? PyTuple_New(n_slots) : NULL;
@@ -270,26 +295,22 @@ static PyObject *session_logits(PyObject *self, PyObject *args)
 {
     session_object *o = (session_object *)self;
     sk_status st = SK_STATUS_INIT;
-    const sk_program *p;
-    PyObject *out;
+    PyObject *out = NULL;
     npy_intp dims[2];
     int first, n;
+    sk_code rc;
     if (!PyArg_ParseTuple(args, "ii", &first, &n) || sk_session_enter(o) < 0) return NULL;
-    p = sk_session_program(o->s);
-    if (first < 0 || n < 0 || first > p->n_rows - n) {
-        sk_session_leave(o);
-        (void)SK_FAIL(&st, SK_INVALID, "logits: expected rows within 0 .. %d, found %d from %d",
-                      (int)p->n_rows, n, first);
-        return sk_session_raise(self, &st);
+    rc = sk_session_logits_check(o->s, first, n, &st);
+    if (rc == SK_OK) {
+        dims[0] = n;
+        dims[1] = sk_model_config(sk_session_program(o->s)->model)->vocab;
+        out = PyArray_SimpleNew(2, dims, NPY_FLOAT32);
     }
-    dims[0] = n;
-    dims[1] = sk_model_config(p->model)->vocab;
-    out = PyArray_SimpleNew(2, dims, NPY_FLOAT32);
-    if (out)
-        memcpy(PyArray_DATA((PyArrayObject *)out), sk_session_logits(o->s) + first * dims[1],
-               (size_t)n * (size_t)dims[1] * sizeof(float));
+    if (out) rc = sk_session_logits(o->s, first, n, PyArray_DATA((PyArrayObject *)out), &st);
     sk_session_leave(o);
-    return out;
+    if (rc == SK_OK) return out;
+    Py_XDECREF(out);
+    return sk_session_raise(self, &st);
 }
 
 typedef sk_code (*slot_verb)(sk_session *s, int32_t slot, int32_t licence, sk_status *st);
@@ -418,18 +439,25 @@ static PyObject *session_plans(PyObject *self, PyObject *unused)
 {
     session_object *o = (session_object *)self;
     const sk_program *p;
-    PyObject *round, *prefill;
+    PyObject *out;
+    int ok = 1;
     (void)unused;
     if (sk_session_enter(o) < 0) return NULL;
     p = sk_session_program(o->s);
-    round = plan_tuple(&p->round);
-    prefill = round ? plan_tuple(&p->prefill.plan) : NULL;
-    sk_session_leave(o);
-    if (!prefill) {
-        Py_XDECREF(round);
-        return NULL;
+    out = PyDict_New();
+    for (int32_t i = 0; out && ok && i <= p->n_rounds; i++) {
+        const sk_plan *plan = i < p->n_rounds ? &p->rounds[i].plan : &p->prefill.plan;
+        PyObject *name = i < 2 || i == p->n_rounds
+                             ? PyUnicode_FromString(plan->name)
+                             : PyUnicode_FromFormat("%s.%d", plan->name, (int)p->rounds[i].n_rows);
+        PyObject *view = name ? plan_tuple(plan) : NULL;
+        ok = view && PyDict_SetItem(out, name, view) == 0;
+        Py_XDECREF(name);
+        Py_XDECREF(view);
     }
-    return Py_BuildValue("{sNsN}", p->round.name, round, p->prefill.plan.name, prefill);
+    sk_session_leave(o);
+    if (!ok) Py_CLEAR(out);
+    return out;
 }
 
 static PyObject *session_memory(PyObject *self, PyObject *unused)
@@ -461,12 +489,13 @@ static PyObject *session_config(PyObject *self, PyObject *unused)
     p = sk_session_program(o->s);
     c = sk_model_config(p->model);
     kernels = strcmp(p->options.kernels, "fast") == 0 ? sk_cpu_isa() : p->options.kernels;
-    out =
-        Py_BuildValue("{sssisisisisisisisisisisiss}", "architecture", c->arch, "n_layer",
-                      (int)c->n_layer, "dim", (int)c->dim, "n_head", (int)c->n_head, "n_kv",
-                      (int)c->n_kv, "head_dim", (int)c->head_dim, "ffn", (int)c->ffn, "vocab",
-                      (int)c->vocab, "ctx_train", (int)c->ctx_train, "width", (int)p->width, "rows",
-                      (int)p->n_rows, "threads", (int)p->options.threads, "kernels", kernels);
+    out = Py_BuildValue("{sssisisisisisisisisisisisssOsi}", "architecture", c->arch, "n_layer",
+                        (int)c->n_layer, "dim", (int)c->dim, "n_head", (int)c->n_head, "n_kv",
+                        (int)c->n_kv, "head_dim", (int)c->head_dim, "ffn", (int)c->ffn, "vocab",
+                        (int)c->vocab, "ctx_train", (int)c->ctx_train, "width", (int)p->width,
+                        "rows", (int)p->n_rows, "threads", (int)p->options.threads, "kernels",
+                        kernels, "edges", sk_session_edges(o->s) ? Py_True : Py_False, "graphs",
+                        (int)sk_session_graphs(o->s));
     sk_session_leave(o);
     return out;
 }
@@ -480,9 +509,11 @@ static PyMethodDef methods[] = {
          "Puts a request into an idle slot. ids: int32; limits: (max_tokens, stop ids).")},
     {"prefill", session_prefill, METH_VARARGS,
      DOC(prefill, "slot, chunks, /", "Runs prefill chunks; returns the number of tokens left.")},
-    {"round", session_round, METH_O,
-     DOC(round, "licences, /",
-         "One round. licences: None or per slot None or (licence, stop). Returns per slot None or\n"
+    {"round", session_round, METH_VARARGS,
+     DOC(round, "licences, full=True, ahead=0, /",
+         "One round. licences: None or per slot None or (licence, stop); full: with logits; "
+         "ahead:\n"
+         "rounds that a device may run on. Returns per slot None or\n"
          "(rows, first row, position, tokens, drafted, accepted, finish).")},
     {"logits", session_logits, METH_VARARGS,
      DOC(logits, "first, n, /", "Rows of the last round's logits, a float32 copy [n, vocab].")},
@@ -500,6 +531,15 @@ static PyMethodDef methods[] = {
      DOC(restore, "slot, state, /", "Puts saved state into an idle slot.")},
     {"copy", session_copy, METH_VARARGS,
      DOC(copy, "source, target, /", "Copies settled state into an idle slot.")},
+    {"step_bytes", sk_session_py_step_bytes, METH_VARARGS,
+     DOC(step_bytes, "full, /",
+         "For each step of the smallest round its op and the bytes of weights that it reads.")},
+    {"time", sk_session_py_time, METH_VARARGS,
+     DOC(time, "n, full, events, ahead, /",
+         "n rounds on a device: (wall us, us between events), float64 [n] each.")},
+    {"time_without", sk_session_py_time_without, METH_VARARGS,
+     DOC(time_without, "omit, full, n, /",
+         "n replays of the present round without the ops of the bit mask: (us [n], nodes).")},
     {"plant", sk_session_py_plant, METH_VARARGS,
      DOC(plant, "slot, table, accept, /", "Sets what the planted drafter proposes.")},
     {"draft", sk_session_py_draft, METH_VARARGS,
@@ -517,8 +557,8 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static char type_doc[] =
-    "Session(checkpoint, options, /)\n--\n\nPlans bound to memory; see stoker.Engine.";
+static char type_doc[] = "Session(checkpoint, options, progress=None, /)\n--\n\n"
+                         "Plans bound to memory; see stoker.Engine.";
 
 static PyType_Slot slots[] = {
     {Py_tp_new, (void *)session_new},

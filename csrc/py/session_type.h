@@ -1,5 +1,5 @@
-/* What the two files of _native.Session share: session_type.c has the type and the requests,
- * session_score.c drafting and scoring.
+/* What the files of _native.Session share: session_type.c has the type and the requests,
+ * session_score.c drafting and scoring, diff.c sessions whose steps are compared.
  *
  * A session is exclusive: a flag is taken on entry and a second caller gets StateError at once, so
  * nothing can deadlock with the GIL, which is released around all native work. */
@@ -8,7 +8,7 @@
 
 #include "py/module.h"
 
-#include "engine/session.h"
+#include "engine/diff.h"
 
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -19,6 +19,15 @@ typedef struct session_object {
     atomic_flag busy;
     pid_t process; // whose threads run it
 } session_object;
+
+/* The other side of a step diff; see sk_diff_open. */
+typedef struct sk_beside {
+    int32_t device;
+    bool exact;
+} sk_beside;
+
+/* A new session from (checkpoint, options), with a step diff unless `beside` is NULL. */
+PyObject *sk_session_py_open(PyTypeObject *type, PyObject *args, const sk_beside *beside);
 
 /* Takes the session for the caller; -1 with StateError when it is busy or closed. */
 int sk_session_enter(session_object *o);
@@ -38,6 +47,9 @@ PyObject *sk_session_py_plant(PyObject *self, PyObject *args);
 PyObject *sk_session_py_draft(PyObject *self, PyObject *args);
 PyObject *sk_session_py_score_begin(PyObject *self, PyObject *args);
 PyObject *sk_session_py_score_step(PyObject *self, PyObject *args);
+PyObject *sk_session_py_time(PyObject *self, PyObject *args);
+PyObject *sk_session_py_time_without(PyObject *self, PyObject *args);
+PyObject *sk_session_py_step_bytes(PyObject *self, PyObject *args);
 PyObject *sk_session_py_score_end(PyObject *self, PyObject *unused);
 
 #endif

@@ -1,24 +1,64 @@
-/* Launch shapes of elementwise kernels: grid-stride loops over a grid that depends on plan
- * constants only, so that a recorded launch never has to change. */
+/* What every kernel file shares: the launch with its programmatic edge, the two halves of the edge
+ * on the device, grid-stride loops, live rows. Launch shapes depend on plan constants only, so that
+ * a recorded launch never has to change. */
 #pragma once
 
+#include "kernels/sk_kernels.h"
+
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
 
 namespace sk
 {
 
+/* One kernel on the launch's stream; 0 or the CUDA error number. */
+template <typename... Params, typename... Args>
+int32_t launch(const sk_launch *l, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
+               Args... args)
+{
+    cudaLaunchAttribute edge[1] = {};
+    cudaLaunchConfig_t cfg = {};
+    cfg.gridDim = grid;
+    cfg.blockDim = block;
+    cfg.dynamicSmemBytes = shared;
+    cfg.stream = l->stream;
+    edge[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    edge[0].val.programmaticStreamSerializationAllowed = 1;
+    cfg.attrs = edge;
+    cfg.numAttrs = l->edge ? 1 : 0;
+    return static_cast<int32_t>(cudaLaunchKernelEx(&cfg, kernel, static_cast<Params>(args)...));
+}
+
+/* First half of the edge: returns when everything launched before has ended and its writes are
+ * visible. Before it a kernel may read constants (weights, tables of the plan), what earlier rounds
+ * have written, and with sk_launch.rows_ready the row table and the count; it may write nothing and
+ * must not exit. */
+__device__ inline void edge_wait()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Second half: lets the next kernel start. After edge_wait, unless sk_launch.open_early says that
+ * it may come first. */
+__device__ inline void edge_open()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 constexpr int kElemThreads = 256;
 constexpr int64_t kElemBlocks = 1024; // several waves on every GPU of today
 
-inline cudaLaunchConfig_t elem_config(int64_t n, cudaStream_t stream)
+inline dim3 elem_grid(int64_t n)
 {
     const int64_t blocks = (n + kElemThreads - 1) / kElemThreads;
-    cudaLaunchConfig_t cfg = {};
-    cfg.gridDim = dim3(static_cast<unsigned>(blocks < kElemBlocks ? blocks : kElemBlocks));
-    cfg.blockDim = dim3(kElemThreads);
-    cfg.stream = stream;
-    return cfg;
+    return dim3(static_cast<unsigned>(blocks < 1             ? 1
+                                      : blocks < kElemBlocks ? blocks
+                                                             : kElemBlocks));
 }
 
 __device__ inline int64_t elem_first()
@@ -27,5 +67,20 @@ __device__ inline int64_t elem_first()
 }
 
 __device__ inline int64_t elem_stride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+
+/* Rows of a pass that mean something. */
+__device__ inline int32_t live_rows(const int32_t *count, int32_t capacity)
+{
+    const int32_t n = *count;
+    return n < 0 ? 0 : n > capacity ? capacity : n;
+}
+
+template <typename T> T *ptr(const sk_view &v) { return reinterpret_cast<T *>(v.p); }
+
+/* Elements between neighbours along dimension d of a view whose elements have type T. */
+template <typename T> int64_t step_of(const sk_view &v, int d)
+{
+    return v.stride[d] / static_cast<int64_t>(sizeof(T));
+}
 
 } // namespace sk

@@ -13,6 +13,8 @@ _HOME = {  # public name -> module that has it
     "Tensor": "checkpoint",
     "open": "checkpoint",
     "Engine": "engine",
+    "diff": "stepdiff",
+    "Difference": "stepdiff",
     "Drafter": "drafter",
     "Result": "results",
     "Event": "results",
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from .results import Result as Result
     from .results import Round as Round
     from .results import Stats as Stats
+    from .stepdiff import Difference as Difference
+    from .stepdiff import diff as diff
     from .tokenizer import Tokenizer as Tokenizer
 
 

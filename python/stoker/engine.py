@@ -21,12 +21,14 @@ from . import _native
 from .checkpoint import Checkpoint
 from .checkpoint import open as open_checkpoint
 from .drafter import KINDS, Drafter
-from .errors import InvalidArgumentError, StateError, UnsupportedError
+from .errors import Error, InvalidArgumentError, StateError, UnsupportedError
 from .results import Event, Memory, PlanView, Result, Round, Stats, log_softmax_at
 from .tokenizer import TextStream, Tokenizer
 
 MAX_STOP_IDS = 32  # SK_STOP_MAX
 ALL = -1  # SK_LICENCE_ALL
+AHEAD = 2  # at most SK_AHEAD_MAX
+MODES = ("graph", "eager", "direct")  # by sk_mode
 KERNELS = ("fast", "definition", "generic", "avx2", "avx512")
 FINISH = {1: "stop", 2: "length", 3: "stop"}
 
@@ -57,6 +59,7 @@ class _Limits:
     max_tokens: int
     stop_ids: np.ndarray[Any, Any]
     logits: bool
+    ahead: int  # rounds that may be submitted before the host has seen this one
 
 
 class Engine:
@@ -65,18 +68,23 @@ class Engine:
     Args:
         model: path of a checkpoint, or a `Checkpoint`.
         drafter: "none", "ngram:K", "planted:K" or a `Drafter`; K proposals a round.
-        device: "cpu", "cuda:N", or "auto" (the best device that this build can run plans on).
+        device: "cpu", "cuda:N", or "auto": cuda:0 where that can be used, else the CPU.
         slots: concurrent requests, 1 .. 64.
         context: positions a slot can hold; at most what the model was made for.
-        numerics: "bf16" (matrix inputs and caches rounded to BF16) or "f32" (CPU only).
-        mode: "graph" or "eager": how a GPU runs a round. The CPU runs steps; results say so.
+        numerics: "bf16" (matrix inputs and caches rounded to BF16) or "f32" (CPU only, and then
+            what "auto" picks).
+        mode: how a GPU runs a round. "graph": recorded once, replayed. "eager": launched step by step;
+            "direct": a step at a time, waiting and checking after each; both for diagnosis. The CPU
+            runs steps. What ran is in every result, as "executed".
         seed: recorded; greedy decoding draws nothing.
-        prefill_chunk: rows of a prefill pass; chunk borders are its multiples.
+        prefill_chunk: rows of a prefill pass; chunk borders are its multiples. 64 on the CPU, 512
+            on a GPU.
         threads: CPU threads, by default one for each core this process may use.
         kernels: "fast", the best this processor has; "generic", "avx2" or "avx512", what a lesser
             one would run; "definition", the readable reference. All of them give the same bits.
         tokenizer: instead of the checkpoint's own; a model without one still runs on ids.
         poison: fill scratch and dead transients with NaN (diagnosis).
+        edges: programmatic edges between the kernels of a round, where the GPU has them.
         progress: called with (stage, done, total) while loading and prefilling.
 
     Raises:
@@ -94,11 +102,12 @@ class Engine:
         mode: str = "graph",
         seed: int = 0,
         *,
-        prefill_chunk: int = 64,
+        prefill_chunk: int | None = None,
         threads: int | None = None,
         kernels: str = "fast",
         tokenizer: Tokenizer | None = None,
         poison: bool = False,
+        edges: bool = True,
         progress: Progress | None = None,
     ) -> None:
         if progress is not None and not callable(progress):
@@ -107,11 +116,16 @@ class Engine:
             raise InvalidArgumentError(f"tokenizer: expected a Tokenizer, found {tokenizer!r}")
         self._progress: Progress = progress or (lambda stage, done, total: None)
         self.drafter = Drafter.parse(drafter)
-        self.device = _pick_device(device)
         _one_of("numerics", numerics, ("bf16", "f32"))
-        _one_of("mode", mode, ("graph", "eager"))
+        self.device = _pick_device(device, numerics)
+        _one_of("mode", mode, MODES)
         _one_of("kernels", kernels, KERNELS)
         threads = len(os.sched_getaffinity(0)) if threads is None else threads
+        on_cpu = self.device == "cpu"
+        if prefill_chunk is None:
+            prefill_chunk = 64 if on_cpu else 512
+        if numerics == "f32" and not on_cpu:
+            raise UnsupportedError(f"numerics f32: expected device cpu, found {self.device}")
         for name, value in (("slots", slots), ("context", context), ("threads", threads),
                             ("prefill_chunk", prefill_chunk), ("seed", seed)):  # fmt: skip
             _int32(name, value)
@@ -124,10 +138,10 @@ class Engine:
             self.tokenizer = tokenizer if tokenizer is not None else self._own_tokenizer()
             self._progress("plan", 0, 1)
             d = self.drafter
-            self._session: Any = _native.Session(
-                self.checkpoint._native,
+            self._session: Any = self._open_session(
                 (slots, context, prefill_chunk, threads, numerics == "f32", kernels,
-                 bool(poison), KINDS[d.kind], d.proposals, d.n_max, d.n_min),
+                 bool(poison), -1 if on_cpu else int(self.device[5:]), MODES.index(mode),
+                 bool(edges), KINDS[d.kind], d.proposals, d.n_max, d.n_min),
             )  # fmt: skip
         except BaseException:
             if self._owns:
@@ -135,15 +149,24 @@ class Engine:
             raise
         self.config: dict[str, Any] = self._session.config()
         self.options: dict[str, Any] = {
-            "drafter": str(d), "device": self.device, "executed": "cpu steps", "mode": mode,
+            "drafter": str(d), "device": self.device,
+            "executed": "cpu steps" if on_cpu else f"cuda {mode}", "mode": mode,
             "numerics": numerics, "slots": slots, "context": context, "seed": seed,
-            "prefill_chunk": prefill_chunk, "threads": threads, "kernels": self.config["kernels"],
+            "prefill_chunk": prefill_chunk, "threads": threads,
+            "kernels": self.config["kernels"] if on_cpu else "cuda",
         }  # fmt: skip
+        if not on_cpu:
+            self.options["edges"] = self.config["edges"]
         if poison:
             self.options["poison"] = True
         self._totals: dict[str, Any] | None = None
         self._busy = threading.Lock()
         self._progress("plan", 1, 1)
+
+    def _open_session(self, options: tuple[Any, ...]) -> Any:
+        return _native.Session(
+            self.checkpoint._native, options, lambda done, n: self._progress("weights", done, n)
+        )
 
     def _own_tokenizer(self) -> Tokenizer | None:
         if self.checkpoint.format == "safetensors":
@@ -184,8 +207,11 @@ class Engine:
             Result, or a list of them in the order of the prompts.
         """
         prompts, single = self._prompts(prompt)
-        limits = self._limits(max_tokens, temperature, stop_ids, ignore_eos, logits or logprobs)
-        requests = self._requests(prompts, stop)
+        stops = _as_stops(stop)
+        limits = self._limits(
+            max_tokens, temperature, stop_ids, ignore_eos, logits or logprobs, bool(stops)
+        )
+        requests = self._requests(prompts, stops)
         for _ in self._run(requests, limits):
             pass
         results = [self._result(r, logprobs, logits) for r in requests]
@@ -205,8 +231,9 @@ class Engine:
         still running; until then, or until its end, the engine serves nobody else (StateError).
         `engine.last` holds the statistics of the request that finished last."""
         prompts, _ = self._prompts(prompt)
-        limits = self._limits(max_tokens, temperature, stop_ids, ignore_eos, False)
-        return self._run(self._requests(prompts, stop), limits)
+        stops = _as_stops(stop)
+        limits = self._limits(max_tokens, temperature, stop_ids, ignore_eos, False, bool(stops))
+        return self._run(self._requests(prompts, stops), limits)
 
     last: Stats | None = None
 
@@ -239,9 +266,11 @@ class Engine:
                     running[request.slot] = request
                     self._start(request, limits)
                 begin = time.perf_counter()
-                done = self._session.round(None)
+                done = self._session.round(None, limits.logits, limits.ahead)
                 wall_s = time.perf_counter() - begin
                 for slot, request in list(running.items()):
+                    if done[slot] is None:  # submitted before this request began
+                        continue
                     event = self._take(request, done[slot], wall_s, limits)
                     if event.finish_reason:
                         del running[slot]
@@ -312,7 +341,7 @@ class Engine:
     # What a request is made of.
 
     def _prompts(self, prompt: Any) -> tuple[list[np.ndarray[Any, Any]], bool]:
-        if isinstance(prompt, (str, np.ndarray)) or _is_ids(prompt) or _is_chat(prompt):
+        if is_single(prompt):
             return [self.encode(prompt)], True
         if isinstance(prompt, Sequence) and prompt:
             return [self.encode(p) for p in prompt], False
@@ -341,7 +370,13 @@ class Engine:
         return self.tokenizer
 
     def _limits(
-        self, max_tokens: int, temperature: float, stop_ids: Ids, ignore_eos: bool, logits: bool
+        self,
+        max_tokens: int,
+        temperature: float,
+        stop_ids: Ids,
+        ignore_eos: bool,
+        logits: bool,
+        text_stops: bool,
     ) -> _Limits:
         if isinstance(temperature, bool) or not isinstance(
             temperature, (int, float, np.integer, np.floating)
@@ -361,12 +396,12 @@ class Engine:
                 f"stop_ids: expected at most {MAX_STOP_IDS}, end-of-generation ids included, "
                 f"found {len(stops)}"
             )
-        return _Limits(max_tokens, np.asarray(sorted(stops), np.int32), logits)
+        # Logits are the last round's, and a stop string is the host's to see: neither lets a round
+        # begin before the one in front of it has been looked at.
+        ahead = 0 if logits or text_stops else AHEAD
+        return _Limits(max_tokens, np.asarray(sorted(stops), np.int32), logits, ahead)
 
-    def _requests(self, prompts: list[Any], stop: str | Iterable[str]) -> list[_Request]:
-        if not isinstance(stop, Iterable):
-            raise InvalidArgumentError(f"stop: expected strings, found {stop!r}")
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    def _requests(self, prompts: list[Any], stops: tuple[str, ...]) -> list[_Request]:
         if stops:
             self._need_tokenizer()
         room = self.options["context"]
@@ -537,16 +572,28 @@ class _Closed:
         raise StateError("engine: expected open, found it closed")
 
 
-def _pick_device(device: str) -> str:
-    if isinstance(device, str) and device in ("auto", "cpu"):
+def _pick_device(device: str, numerics: str) -> str:
+    """ "cpu" or "cuda:N". "auto" is cuda:0 where that can be used, else the CPU; f32 is the CPU's."""
+    name = device if isinstance(device, str) else ""
+    if name == "auto":
+        return "cuda:0" if numerics == "bf16" and _usable(0) else "cpu"
+    if name == "cpu":
         return "cpu"
-    kind, _, number = str(device).partition(":")
+    kind, _, number = name.partition(":")
     if kind != "cuda" or not (number == "" or (number.isascii() and number.isdigit())):
         raise InvalidArgumentError(f"device: expected auto, cpu or cuda:N, found {device!r}")
-    _native.device_need(int(number or 0))
-    raise UnsupportedError(
-        f"device {device}: running plans on CUDA is not implemented yet; use cpu"
-    )
+    index = int(number or 0)
+    _int32("device", index)
+    _native.device_need(index)
+    return f"cuda:{index}"
+
+
+def _usable(index: int) -> bool:
+    try:
+        _native.device_need(index)
+    except Error:
+        return False
+    return True
 
 
 def _trained_context(checkpoint: Checkpoint) -> int:
@@ -570,6 +617,11 @@ def _int32(name: str, value: object) -> None:
         raise InvalidArgumentError(f"{name}: expected a 32-bit integer, found {value}")
 
 
+def is_single(prompt: object) -> bool:
+    """Is it one prompt, and not a list of several?"""
+    return isinstance(prompt, (str, np.ndarray)) or _is_ids(prompt) or _is_chat(prompt)
+
+
 def _is_ids(prompt: object) -> bool:
     return (
         isinstance(prompt, Sequence)
@@ -585,6 +637,12 @@ def _is_chat(prompt: object) -> bool:
         and len(prompt) > 0
         and all(isinstance(x, Mapping) for x in prompt)
     )
+
+
+def _as_stops(stop: str | Iterable[str]) -> tuple[str, ...]:
+    if not isinstance(stop, Iterable):
+        raise InvalidArgumentError(f"stop: expected strings, found {stop!r}")
+    return (stop,) if isinstance(stop, str) else tuple(stop)
 
 
 def _as_ids(name: str, ids: Any, *, empty: bool = False) -> np.ndarray[Any, Any]:

@@ -4,114 +4,10 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "engine/session.h"
+#include "tests/c/tiny_model.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <stdio.h>
-
-/* ---- a GGUF file by hand ------------------------------------------------------------------- */
-
-typedef struct bytes {
-    uint8_t p[1 << 16];
-    size_t n;
-} bytes;
-
-static void put(bytes *b, const void *p, size_t n)
-{
-    memcpy(b->p + b->n, p, n);
-    b->n += n;
-}
-
-static void put_u32(bytes *b, uint32_t x) { put(b, &x, sizeof x); }
-static void put_u64(bytes *b, uint64_t x) { put(b, &x, sizeof x); }
-
-static void put_str(bytes *b, const char *s)
-{
-    put_u64(b, strlen(s));
-    put(b, s, strlen(s));
-}
-
-static void put_key_u32(bytes *b, const char *key, uint32_t x)
-{
-    put_str(b, key);
-    put_u32(b, SK_META_U32);
-    put_u32(b, x);
-}
-
-enum { DIM = 16, VOCAB = 24, LAYERS = 2, HEADS = 2, FFN = 32, CTX = 32 };
-
-typedef struct entry {
-    char name[48];
-    uint32_t n_out, n_in; // n_out 0: a vector
-} entry;
-
-static size_t entries(entry out[64])
-{
-    static const struct {
-        const char *part;
-        uint32_t n_out, n_in;
-    } parts[] = {{"attn_norm", 0, DIM},    {"attn_q", DIM, DIM},      {"attn_k", DIM / 2, DIM},
-                 {"attn_v", DIM / 2, DIM}, {"attn_output", DIM, DIM}, {"ffn_norm", 0, DIM},
-                 {"ffn_gate", FFN, DIM},   {"ffn_up", FFN, DIM},      {"ffn_down", DIM, FFN}};
-    size_t n = 0;
-    out[n++] = (entry){"token_embd.weight", VOCAB, DIM};
-    out[n++] = (entry){"output_norm.weight", 0, DIM};
-    for (int l = 0; l < LAYERS; l++)
-        for (size_t i = 0; i < SK_COUNT(parts); i++) {
-            (void)snprintf(out[n].name, sizeof out[n].name, "blk.%d.%s.weight", l, parts[i].part);
-            out[n].n_out = parts[i].n_out;
-            out[n++].n_in = parts[i].n_in;
-        }
-    return n;
-}
-
-/* Writes the model to a new temporary file; `path` gets its name. */
-static bool write_model(char path[64])
-{
-    static bytes b;
-    entry e[64];
-    size_t n = entries(e), at = 0;
-    uint32_t seed = 7;
-    FILE *f;
-    int fd;
-    b.n = 0;
-    put(&b, "GGUF", 4);
-    put_u32(&b, 3);
-    put_u64(&b, n);
-    put_u64(&b, 8);
-    put_str(&b, "general.architecture");
-    put_u32(&b, SK_META_STRING);
-    put_str(&b, "llama");
-    put_key_u32(&b, "llama.block_count", LAYERS);
-    put_key_u32(&b, "llama.context_length", CTX);
-    put_key_u32(&b, "llama.embedding_length", DIM);
-    put_key_u32(&b, "llama.feed_forward_length", FFN);
-    put_key_u32(&b, "llama.attention.head_count", HEADS);
-    put_key_u32(&b, "llama.attention.head_count_kv", 1);
-    put_str(&b, "llama.attention.layer_norm_rms_epsilon");
-    put_u32(&b, SK_META_F32);
-    put(&b, &(float){1e-5f}, 4);
-    for (size_t i = 0; i < n; i++) {
-        put_str(&b, e[i].name);
-        put_u32(&b, e[i].n_out ? 2 : 1);
-        put_u64(&b, e[i].n_in);
-        if (e[i].n_out) put_u64(&b, e[i].n_out);
-        put_u32(&b, SK_F32);
-        put_u64(&b, at);
-        at += (e[i].n_out ? e[i].n_out : 1) * e[i].n_in * 4; // multiples of 32 by their shapes
-    }
-    while (b.n % 32) b.p[b.n++] = 0;
-    for (size_t i = 0; i < at / 4; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        put(&b, &(float){(float)(seed >> 8) / (float)(1 << 23) - 1.0f}, 4);
-    }
-    (void)snprintf(path, 64, "/tmp/stoker-test-XXXXXX");
-    fd = mkstemp(path);
-    f = fd < 0 ? NULL : fdopen(fd, "wb");
-    if (!f) return false;
-    at = fwrite(b.p, 1, b.n, f);
-    return fclose(f) == 0 && at == b.n;
-}
+#include <string.h>
 
 /* ---- scenarios ----------------------------------------------------------------------------- */
 
@@ -119,6 +15,7 @@ static const sk_options options = {.slots = 2,
                                    .ctx = CTX,
                                    .prefill_chunk = 4,
                                    .threads = 2,
+                                   .device = -1,
                                    .drafter = {SK_DRAFTER_NGRAM, 3, 3, 1}};
 static const sk_request request = {.max_tokens = 12};
 
@@ -132,7 +29,7 @@ static sk_code run(sk_session *s, int32_t slot, const int32_t *ids, int64_t n, i
     while (left) SK_TRY(sk_session_prefill(s, slot, 1, &left, st));
     while (!finish) {
         const sk_done *done;
-        SK_TRY(sk_session_round(s, NULL, &done, st));
+        SK_TRY(sk_session_round(s, NULL, true, 0, &done, st));
         memcpy(out + n_out, done->slot[slot].tok, (size_t)done->slot[slot].n * sizeof *out);
         n_out += done->slot[slot].n;
         finish = done->slot[slot].finish;
@@ -167,7 +64,7 @@ static sk_code whole_life(void *arg, sk_status *st)
 static void every_fault_is_a_clean_error(void)
 {
     char path[64];
-    SK_REQUIRE(write_model(path));
+    SK_REQUIRE(sk_test_model(path));
     SK_EACH_FAULT(whole_life, path);
     (void)remove(path);
 }
@@ -178,7 +75,7 @@ static bool open_model(char path[64], sk_ckpt **ck, sk_session **s, sk_status *s
     *st = (sk_status)SK_STATUS_INIT;
     *ck = NULL;
     *s = NULL;
-    return SK_EXPECT(write_model(path)) && SK_EXPECT_OK(sk_ckpt_open(ck, path, true, st), st) &&
+    return SK_EXPECT(sk_test_model(path)) && SK_EXPECT_OK(sk_ckpt_open(ck, path, true, st), st) &&
            SK_EXPECT_OK(sk_session_open(s, *ck, &options, st), st);
 }
 

@@ -19,7 +19,7 @@ def check(model: Path, name: str, context: int) -> None:
     last, every = json.loads(str(golden["provenance"]))["strides"]
     prompts = [k for k in golden if k.endswith(".ids")]
     assert len(prompts) >= 3
-    with Engine(model, numerics="f32", context=context) as e:
+    with Engine(model, numerics="f32", device="cpu", context=context) as e:
         for i in range(len(prompts)):
             logits = e.evaluate(golden[f"{i}.ids"])["logits"]
             peak, columns = golden[f"{i}.row_max"], golden[f"{i}.columns"]
@@ -33,7 +33,7 @@ def ids_are_ours(model: Path, name: str) -> None:
     """The stored token ids are those of our tokenizer."""
     golden = np.load(DATA / name)
     texts = json.loads(str(golden["provenance"]))["prompts"]
-    with Engine(model, context=64) as e:
+    with Engine(model, device="cpu", context=64) as e:
         for i, (title, text) in enumerate(texts.items()):
             assert str(golden[f"{i}.name"]) == title
             assert e.encode(text).tolist() == golden[f"{i}.ids"].tolist()

@@ -30,6 +30,7 @@ def load(path):
 wheel = load(ROOT / "tests/wheel/check_wheel.py")
 layers = load(ROOT / "tools/check_layers.py")
 spills = load(ROOT / "tools/check_spills.py")
+edges = load(ROOT / "tools/check_edges.py")
 
 
 # The extension
@@ -346,11 +347,13 @@ def test_kernel_headers_rebuild_their_kernels(mini):
         "#include <cuda_runtime_api.h>\nint dev(void);\n"
     )
     cuda = {"STOKER_CUDA": "1"}
-    assert mini.build(**cuda) == {"a.c", "b.c", "m.c", "dev_cuda.c", "k.cu", "LD"}
+    (mini.root / "csrc/dev/dev_cuda_mem.c").write_text("int dev_mem(void);\n")
+    told = {"dev_cuda.c", "dev_cuda_mem.c", "k.cu", "LD"}  # see the architectures
+    assert mini.build(**cuda) == {"a.c", "b.c", "m.c", *told}
     assert mini.build(**cuda) == set()
     (mini.root / "kernels/k.cuh").touch()
     assert mini.build(**cuda) == {"k.cu", "LD"}
-    assert mini.build(STOKER_CUDA_ARCHS="80-virtual", **cuda) == {"dev_cuda.c", "k.cu", "LD"}
+    assert mini.build(STOKER_CUDA_ARCHS="80-virtual", **cuda) == told
     assert mini.build(**cuda) == set()
     assert wheel.needed(mini.so) <= wheel.NEEDED
     done = mini.run(STOKER_CUDA_ARCHS="sm_90", **cuda)
@@ -367,7 +370,7 @@ def test_kernel_headers_rebuild_their_kernels(mini):
         ("csrc/op/x.c", '#include "plan/plan.h"\n', "op may not include plan"),
         ("csrc/op/x.c", '#include "base/status.h"\n', None),
         ("csrc/ckpt/x.c", "#include <Python.h>\n", "belongs to csrc/py only"),
-        ("csrc/plan/x.c", "#include <cuda_runtime_api.h>\n", "belongs to csrc/dev/dev_cuda.c"),
+        ("csrc/plan/x.c", "#include <cuda_runtime_api.h>\n", "belongs to csrc/dev/dev_cuda"),
         ("csrc/base/x.c", '#include "y.h"\n', "written from csrc/"),
         ("csrc/base/mem.c", '#include <stdlib.h>\n#include "base/mem.h"\n', "not the own header"),
         ("csrc/base/x.c", 'void f(void) { printf("x"); }\n', "printf() is not for library code"),
@@ -392,3 +395,62 @@ ptxas info    : Used 255 registers, used 0 barriers
 """
     assert spills.parse(log) == [("_ZN2sk3addEPf", "sm_90a", 16, 8, 4, 255)]
     assert spills.allowed("# comment\nsk::big first version\n") == {"sk::big": "first version"}
+
+
+SASS = """
+arch = sm_90a
+		Function : {name}
+        /*0000*/                   LDC R1, c[0x0][0x28] ;             /* 0x00000a00ff017b82 */
+                                                                     /* 0x000fe20000000a00 */
+{body}
+        /*0100*/                   STG.E desc[UR6][R2.64], R7 ;       /* 0x0 */
+        /*0110*/                   EXIT ;                             /* 0x0 */
+        /*0120*/                   BRA 0x120;                         /* 0x0 */
+"""
+
+
+@pytest.mark.parametrize(
+    "body, expected",
+    [
+        ("/*0010*/ ACQBULK ; /* 0x0 */", []),
+        ("/*0010*/ STS [R7], R2 ;\n/*0020*/ UBLKCP.S.G [UR10], [UR6], UR4 ;\n"
+         "/*0030*/ REDUX.SUM UR12, R2 ;\n/*0040*/ ACQBULK ;", []),
+        ("/*0010*/ NOP ;", ["at all"]),
+        ("/*0010*/ @!P0 EXIT ;\n/*0020*/ ACQBULK ;", ["EXIT ends a thread at 0x10"]),
+        ("/*0010*/ PREEXIT ;\n/*0020*/ ACQBULK ;", ["PREEXIT lets the successor start at 0x10"]),
+        ("/*0010*/ REDG.E.ADD desc[UR8][R2.64], R9 ;\n/*0020*/ ACQBULK ;", ["REDG.E.ADD writes"]),
+        ("/*0010*/ UBLKCP.G.S [UR4], [UR10], UR12 ;\n/*0020*/ ACQBULK ;", ["UBLKCP.G.S writes"]),
+        ("/*0010*/ @P0 BRA 0x30 ;\n/*0020*/ ACQBULK ;\n/*0030*/ NOP ;",
+         ["STG.E writes at 0x100", "EXIT ends a thread at 0x110"]),
+        ("/*0010*/ @P0 BRA 0x40 ;\n/*0020*/ ACQBULK ;\n/*0030*/ BRA 0x100 ;\n/*0040*/ ACQBULK ;",
+         []),
+        ("/*0010*/ @P0 ACQBULK ;", ["STG.E writes", "EXIT ends"]),
+        ("/*0010*/ BSSY B0, 0x50 ;\n/*0020*/ @P0 BRA 0x40 ;\n/*0030*/ BSYNC B0 ;\n"
+         "/*0040*/ BSYNC B0 ;\n/*0050*/ ACQBULK ;", []),
+        ("/*0010*/ BRX R2 -0x110 ;\n/*0020*/ ACQBULK ;", ["BRX goes where"]),
+    ],
+)  # fmt: skip
+def test_edges_are_checked_on_every_path(body, expected):
+    (kernel,) = edges.parse(SASS.format(name="k", body=body))
+    assert (kernel.name, kernel.arch) == ("k", "sm_90a")
+    found = edges.breaches(kernel)
+    assert len(found) == len(expected)
+    assert all(e in f for e, f in zip(expected, found, strict=True)), found
+
+
+def test_edges_count_early_loads():
+    body = ("/*0010*/ LDG.E.128 R4, desc[UR4][R2.64] ;\n/*0020*/ LDS R3, [R2] ;\n"
+            "/*0030*/ UBLKCP.S.G [UR10], [UR6], UR4 ;\n/*0040*/ ACQBULK ;\n"
+            "/*0050*/ LDG.E.128.CONSTANT R8, desc[UR4][R2.64] ;")  # fmt: skip
+    (kernel,) = edges.parse(SASS.format(name="k", body=body))
+    assert edges.early_loads(kernel) == 2
+
+
+def test_edges_are_checked_from_sm_90_on(capsys):
+    text = SASS.format(name="old", body="").replace("sm_90a", "sm_80")
+    text += SASS.format(name="_ZN2sk4packEv", body="")
+    assert edges.report(edges.parse(text), {"sk::pack": "never launched with an edge"}) == 0
+    assert edges.report(edges.parse(text), {}) == 1
+    assert edges.report(edges.parse(text), {"sk::pack": ""}) == 1
+    assert edges.report(edges.parse(text), {"sk::pack": "x", "sk::gone": "x"}) == 1
+    assert "old" not in capsys.readouterr().out

@@ -26,6 +26,7 @@ PROMPT = RNG.integers(0, 256, 37).tolist()
 
 
 def engine(path: Path, drafter: str = "none", **options: object) -> Engine:
+    options.setdefault("device", "cpu")
     options.setdefault("context", 160)
     options.setdefault("prefill_chunk", 16)
     options.setdefault("threads", 2)
@@ -471,7 +472,7 @@ def test_option_errors(tiny_path: Path) -> None:
         "threads: expected 1 .. 1024, found 0": {"threads": 0},
         "prefill_chunk: expected 1 .. 8192, found 0": {"prefill_chunk": 0},
         "numerics: expected bf16 or f32, found 'f16'": {"numerics": "f16"},
-        "mode: expected graph or eager, found 'fast'": {"mode": "fast"},
+        "mode: expected graph or eager or direct, found 'fast'": {"mode": "fast"},
         "kernels: expected fast or definition or generic or avx2 or avx512, found 'x'": {
             "kernels": "x"
         },
@@ -800,7 +801,7 @@ def test_plan_and_memory(tiny_path: Path) -> None:
         assert e.plan.sha256 == f.plan.sha256
         steps = [line for line in str(e.plan).splitlines() if line[:4].strip().isdecimal()]
         assert e.plan.n_steps == len(steps) and any(" rope_attend " in line for line in steps)
-        assert set(e.plans) == {"round", "prefill"}
+        assert set(e.plans) == {"round", "round.greedy", "prefill"}
         assert e.memory.total == sum(e.memory.values()) > 0
         for thing in (e, e.plan, e.memory, e.generate(PROMPT, 2)):
             assert repr(thing)

@@ -22,7 +22,7 @@ BASE = tiny.Shape(types=tiny_hf.PLAIN)
 
 
 def logits(path: Path, numerics: str = "f32", kernels: str = "fast") -> np.ndarray:
-    with Engine(path, numerics=numerics, context=64, threads=2, kernels=kernels) as e:
+    with Engine(path, numerics=numerics, device="cpu", context=64, threads=2, kernels=kernels) as e:
         return e.evaluate(IDS)["logits"]
 
 
@@ -97,7 +97,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 
 def test_context_is_at_most_what_the_model_was_made_for(tmp_path: Path) -> None:
     for path in both(tmp_path, replace(BASE, ctx=40)):
-        with Engine(path, threads=1) as e:
+        with Engine(path, device="cpu", threads=1) as e:
             assert e.options["context"] == 40
 
 
@@ -179,7 +179,7 @@ def test_refused(tmp_path: Path, case: str) -> None:
     more, error, check, names = REFUSED[case]
     folder = tiny_hf.write(tmp_path, tiny_hf.tensors(BASE, 3), tiny_hf.config(BASE, **more))
     with pytest.raises(error) as raised:
-        Engine(folder, context=64)
+        Engine(folder, device="cpu", context=64)
     assert raised.value.check == check, str(raised.value)
     assert re.search(names, str(raised.value)), str(raised.value)
 
@@ -238,8 +238,12 @@ def gemma3_folder(path: Path, shape: tiny.Shape, **more: object) -> Path:
 def test_gemma3_folder_is_the_gguf_file(tmp_path: Path) -> None:
     shape = tiny.Shape("gemma3", n_layer=4, types=(tiny.F32_T,), rope_base=1e6)
     with (
-        Engine(tiny.write(tmp_path / "m.gguf", shape, 3), numerics="f32", context=64) as a,
-        Engine(gemma3_folder(tmp_path / "hf", shape), numerics="f32", context=64) as b,
+        Engine(
+            tiny.write(tmp_path / "m.gguf", shape, 3), numerics="f32", device="cpu", context=64
+        ) as a,
+        Engine(
+            gemma3_folder(tmp_path / "hf", shape), numerics="f32", device="cpu", context=64
+        ) as b,
     ):
         want, got = (e.evaluate(IDS)["logits"] for e in (a, b))
     assert (np.abs(got - want).max(1) / np.abs(want).max(1)).max() < 1e-5
@@ -249,7 +253,7 @@ def test_gemma3_layers_must_follow_a_pattern(tmp_path: Path) -> None:
     shape = tiny.Shape("gemma3", n_layer=4, types=(tiny.F32_T,), rope_base=1e6)
     folder = gemma3_folder(tmp_path / "a", shape, layer_types=["full_attention"] * 4)
     with pytest.raises(stoker.UnsupportedError, match="layer_types: expected sliding_attention"):
-        Engine(folder)
+        Engine(folder, device="cpu")
     folder = gemma3_folder(tmp_path / "b", shape, layer_types=["full_attention"])
     with pytest.raises(stoker.FormatError, match="layer_types: expected a list of 4 texts"):
-        Engine(folder)
+        Engine(folder, device="cpu")

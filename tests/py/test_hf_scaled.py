@@ -182,6 +182,6 @@ def test_refused(tmp_path: Path, case: str) -> None:
         tensors[name] = tensor
     folder = tiny_hf.write(tmp_path, tensors, tiny_hf.config(BASE))
     with pytest.raises(stoker.FormatError) as raised:
-        stoker.Engine(folder, context=64)
+        stoker.Engine(folder, device="cpu", context=64)
     assert raised.value.check == check, str(raised.value)
     assert re.search(names, str(raised.value)), str(raised.value)

@@ -144,6 +144,6 @@ def test_engine_takes_it(tmp_path: Path) -> None:
     shape = tiny.Shape(types=tiny_hf.PLAIN)
     tiny_hf.write(tmp_path, tiny_hf.tensors(shape, 3), tiny_hf.config(shape))
     byte_level(tmp_path)
-    with stoker.Engine(tmp_path, context=64) as e:
+    with stoker.Engine(tmp_path, device="cpu", context=64) as e:
         result = e.generate("hello", max_tokens=4, ignore_eos=True)
         assert len(result.ids) == 4 and isinstance(result.text, str)

@@ -133,13 +133,13 @@ def test_refused_by_name(name: str, tmp_path: Path) -> None:
     edit, check, text = CASES[name]
     path = write(tmp_path / "m.gguf", edit)
     with pytest.raises(stoker.FormatError) as error:
-        Engine(path)
+        Engine(path, device="cpu")
     assert error.value.check == check
     assert text in str(error.value) and str(path) in str(error.value)
 
 
 def test_the_unedited_file_works(tmp_path: Path) -> None:
-    with Engine(write(tmp_path / "m.gguf", lambda keys, tensors: None)) as e:
+    with Engine(write(tmp_path / "m.gguf", lambda keys, tensors: None), device="cpu") as e:
         assert len(e.generate([1, 2, 3], 4, ignore_eos=True).ids) == 4
         assert e.options["context"] == 64  # what the model was made for
 
@@ -188,7 +188,7 @@ def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
         values = np.full(SHAPE.dim, bad, np.float32).tobytes()
         path = write(tmp_path / "m.gguf", tensor("blk.0.attn_norm.weight", data=values))
         for kernels in ("fast", "definition"):
-            with Engine(path, "ngram:4", kernels=kernels) as e:
+            with Engine(path, "ngram:4", device="cpu", kernels=kernels) as e:
                 r = e.generate([1, 2, 3, 1, 2, 3], 5, ignore_eos=True)
                 assert len(r.ids) == 5 and all(0 <= t < SHAPE.vocab for t in r.ids)
 
@@ -207,7 +207,7 @@ def test_memory_that_is_not_there(tmp_path: Path) -> None:
     """A cache beyond the machine is refused with the bytes it would take, before any is taken."""
     path = write(tmp_path / "m.gguf", key("llama.context_length", U32, 1 << 24))
     with pytest.raises(stoker.OutOfMemoryError) as error:
-        Engine(path, slots=64, context=1 << 24)
+        Engine(path, slots=64, device="cpu", context=1 << 24)
     words = str(error.value).replace(",", " ").split()
     wanted, there = (int(words[words.index(w) + at]) for w, at in (("for", 1), ("found", 1)))
     caches = 64 * (1 << 24) * 2 * SHAPE.n_layer * SHAPE.n_kv * SHAPE.head_dim * 2

@@ -330,7 +330,8 @@ def test_publish():
     d.round_rows()
     d.accept([20, 8, 0, 20, 21, 22])
     d.round[0] = 7
-    d.done[1] = 1  # entry 7 mod 3 holds something old
+    d.done.view(np.uint8)[:] = 0xA5  # entry 7 mod 3 holds something old
+    before = d.done.copy()
     d.publish()
     rec = d.done[1]
     assert d.round[0] == 8
@@ -339,13 +340,18 @@ def test_publish():
     assert rec["slot"][0].tolist()[:8] == (3, 0, 2, 2, 2, 1, NONE, 2)
     assert rec["slot"][0]["tok"].tolist() == [20, 8, 0, *tail]
     assert rec["slot"][1].tolist()[:8] == (0, 0, 3, 0, 0, 0, STOP, 1)
+    assert not rec["slot"][1]["tok"].any()
     assert rec["slot"][2].tolist()[:8] == (3, 3, 4, 3, 2, 2, NONE, 0)
     assert rec["slot"][2]["tok"].tolist() == [20, 21, 22, *tail]
-    assert not rec["slot"][3:].view(np.uint8).any()
-    assert d.done[0]["seq"] == 0
+    old = before[1]["slot"].tobytes()
+    per_slot = rec["slot"].dtype.itemsize
+    assert rec["slot"].tobytes()[3 * per_slot :] == old[3 * per_slot :]  # not its slots
+    for other in (0, 2):
+        assert d.done[other].tobytes() == before[other].tobytes()
     d.ctl["valid"] = 0
     d.publish()
-    assert (d.done[2]["seq"], d.done[2]["flags"]) == (8, 1)
+    rec = d.done[2]
+    assert (rec["seq"], rec["seq_end"], rec["flags"], rec["n_rows"]) == (8, 8, 1, 6)
 
 
 def test_draft_none():

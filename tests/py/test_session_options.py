@@ -12,7 +12,7 @@ from gguf_bytes import U32, build, kv
 from stoker import _native
 
 import stoker
-from stoker.engine import Engine
+from stoker.engine import MODES, Engine
 
 
 def test_heads_too_wide_together(tmp_path: Path) -> None:
@@ -22,17 +22,20 @@ def test_heads_too_wide_together(tmp_path: Path) -> None:
     path.write_bytes(build([*tiny.keys(shape), wide], tiny.tensors(shape, 0)))
     text = "attention.head_count: expected a total head width of at most 1048576, found 32"
     with pytest.raises(stoker.FormatError, match=re.escape(text)) as raised:
-        Engine(path, context=64)
+        Engine(path, device="cpu", context=64)
     assert raised.value.check == "BAD_HPARAM"
 
 
 OPTIONS = {"slots": 1, "ctx": 64, "chunk": 16, "threads": 1, "f32": 0, "kernels": "fast",
-           "poison": 0, "kind": 0, "k": 0, "n_max": 4, "n_min": 2}  # fmt: skip
+           "poison": 0, "device": -1, "mode": 0, "edges": 1, "kind": 0, "k": 0, "n_max": 4, "n_min": 2}  # fmt: skip
 OUTSIDE = {
     "slots: expected 1 .. 64, found 65": {"slots": 65},
     "context: expected 1 .. 16777216, found 0": {"ctx": 0},
     "prefill_chunk: expected 1 .. 8192, found 8193": {"chunk": 8193},
     "threads: expected 1 .. 1024, found 0": {"threads": 0},
+    "device: expected at least -1, found -2": {"device": -2},
+    "mode: expected 0 .. 2, found 3": {"mode": 3},
+    "mode: expected 0 .. 2, found -1": {"mode": -1},
     "drafter: expected 0 .. 15 proposals, found 16": {"kind": 2, "k": 16},
     "drafter: expected at least 1 proposal, found 0": {"kind": 2},
     "drafter: expected a kind in 0 .. 2, found 3": {"kind": 3, "k": 1},
@@ -45,6 +48,24 @@ def test_options_of_a_session(tiny_path: Path, text: str) -> None:
     with stoker.open(tiny_path) as ck:
         values = tuple((OPTIONS | OUTSIDE[text]).values())
         with pytest.raises(stoker.InvalidArgumentError, match=re.escape(text)):
+            _native.Session(ck._native, values)
+
+
+@pytest.mark.parametrize("mode", (0, 1, 2))
+def test_modes_are_those_of_the_engine(tiny_path: Path, mode: int) -> None:
+    """All of them are taken on the CPU, which runs steps."""
+    assert len(MODES) == 3
+    with Engine(tiny_path, device="cpu", mode=MODES[mode], context=64) as e:
+        assert (e.options["mode"], e.options["executed"]) == (MODES[mode], "cpu steps")
+    with stoker.open(tiny_path) as ck:
+        _native.Session(ck._native, tuple((OPTIONS | {"mode": mode}).values())).close()
+
+
+def test_numerics_f32_is_the_cpu_s(tiny_path: Path) -> None:
+    text = re.escape("numerics f32: expected device cpu, found cuda:3")
+    with stoker.open(tiny_path) as ck:
+        values = tuple((OPTIONS | {"f32": 1, "device": 3}).values())
+        with pytest.raises(stoker.UnsupportedError, match=text):
             _native.Session(ck._native, values)
 
 

@@ -30,7 +30,7 @@ TOKENS = 24
 
 @pytest.fixture(scope="module")
 def plain(smollm2_path: Path) -> Iterator[dict[str, stoker.Result]]:
-    with Engine(smollm2_path, context=256) as e:
+    with Engine(smollm2_path, device="cpu", context=256) as e:
         yield {k: e.generate(p, TOKENS, logits=True, ignore_eos=True) for k, p in PROMPTS.items()}
 
 
@@ -51,7 +51,7 @@ def test_the_reference_used_our_token_ids(smollm2_path: Path) -> None:
 @pytest.mark.parametrize("k", range(1, 8))
 def test_ngram_is_lossless(smollm2_path: Path, plain: dict[str, stoker.Result], k: int) -> None:
     accepted = 0
-    with Engine(smollm2_path, f"ngram:{k}", context=256) as e:
+    with Engine(smollm2_path, f"ngram:{k}", device="cpu", context=256) as e:
         for name, prompt in PROMPTS.items():
             r = e.generate(prompt, TOKENS, logits=True, ignore_eos=True)
             same(r, plain[name])
@@ -66,11 +66,11 @@ def test_planted_is_lossless(
     """Every accepted count 0 .. W-1, tokens, logits and settled state bit for bit."""
     name = list(PROMPTS)[width]
     want = plain[name]
-    with Engine(smollm2_path, context=256) as e:
+    with Engine(smollm2_path, device="cpu", context=256) as e:
         e.generate(PROMPTS[name], TOKENS, ignore_eos=True)
         state = e._session.save(0)
     drafter = f"planted:{width - 1}" if width > 1 else "none"
-    with Engine(smollm2_path, drafter, context=256) as e:
+    with Engine(smollm2_path, drafter, device="cpu", context=256) as e:
         for accept in range(width):
             if width > 1:
                 e.plant(want.prompt_ids + want.ids, [accept])
@@ -84,7 +84,7 @@ def test_planted_is_lossless(
 def test_interleaved_slots_equal_solo_runs(
     smollm2_path: Path, plain: dict[str, stoker.Result], slots: int
 ) -> None:
-    with Engine(smollm2_path, "ngram:3", slots=slots, context=256) as e:
+    with Engine(smollm2_path, "ngram:3", slots=slots, device="cpu", context=256) as e:
         together = e.generate(list(PROMPTS.values()), TOKENS, logits=True, ignore_eos=True)
     for r, want in zip(together, plain.values(), strict=True):
         same(r, want)
@@ -94,13 +94,13 @@ def test_definition_gives_the_bits_of_the_fast_table(
     smollm2_path: Path, plain: dict[str, stoker.Result]
 ) -> None:
     want = plain["one token"]
-    with Engine(smollm2_path, context=32, kernels="definition") as e:
+    with Engine(smollm2_path, device="cpu", context=32, kernels="definition") as e:
         got = e.evaluate(want.prompt_ids + want.ids[:1])["logits"]
     assert got.tobytes() == want.logits[:2].tobytes()
 
 
 def test_chat_answers(smollm2_path: Path) -> None:
-    with Engine(smollm2_path, "ngram:4", context=256) as e:
+    with Engine(smollm2_path, "ngram:4", device="cpu", context=256) as e:
         r = e.generate([{"role": "user", "content": "What is the capital of France?"}], 40)
     assert r.text == "The capital of France is Paris." and r.finish_reason == "stop"
     assert r.ids[-1] == e.tokenizer.eos_id

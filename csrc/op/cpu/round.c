@@ -204,13 +204,14 @@ void sk_cpu_publish(const void *args, const sk_cpu *cpu)
     int64_t *round = (int64_t *)(void *)a->round.p;
     sk_done *done = (sk_done *)(void *)ring_at(&a->ring, *round);
     (void)cpu;
-    memset(done, 0, sizeof *done);
+    done->n_rows = 0;
     done->flags = ctl_of(&a->ctl)->valid ? 0 : SK_DONE_BAD_CONTROL;
     for (int64_t b = 0; b < a->slots.dim[0]; b++) {
         const sk_slot *slot = slot_at(&a->slots, b);
         const sk_pending *p = pending_at(&a->pending, b);
         const int32_t *span = ints_at(&a->span, b);
         sk_done_slot *d = &done->slot[b];
+        memset(d, 0, sizeof *d);
         d->pos = slot->n;
         d->finish = slot->finish;
         d->committed = ints_at(&a->kept, 0)[b];

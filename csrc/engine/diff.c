@@ -1,0 +1,397 @@
+/* See diff.h. */
+#include "engine/diff.h"
+
+#include "engine/session_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct sk_diff {
+    sk_session *cpu; // borrowed, owns this
+    sk_session *other;
+    bool on, exact;
+    int32_t n_passes;
+    sk_diff_item *items;
+    size_t n_items, items_cap;
+    void *got; // an output of the other side
+    struct {
+        int32_t step; // -1: nothing is spoiled
+        char field[16];
+        uint64_t at;
+        uint8_t flip;
+    } spoil;
+};
+
+/* One run of one plan. */
+typedef struct pass {
+    const sk_bound *cpu, *other;
+    int32_t n_rows;
+    int32_t ctx_bound;
+} pass;
+
+static const sk_view *view_at(const sk_bound *b, size_t step, const sk_field *f)
+{
+    return sk_field_view_const(b->args + b->plan->steps[step].args_at, f);
+}
+
+static const sk_field *fields_of(const sk_plan *plan, size_t step)
+{
+    return sk_ops[plan->steps[step].op].fields;
+}
+
+/* The view that a step reads by that name; NULL when it has none. */
+static const sk_view *find_input(const sk_bound *b, size_t step, const char *name)
+{
+    for (const sk_field *f = fields_of(b->plan, step); f->kind != SK_FIELD_END; f++)
+        if (f->kind == SK_FIELD_VIEW && f->mode == SK_READ && !strcmp(f->name, name))
+            return view_at(b, step, f);
+    return NULL;
+}
+
+/* ---- bytes from side to side ----------------------------------------------------------------- */
+
+/* The rings of a device session are the host's memory, and nothing runs while they are copied. NULL
+ * for all other views. */
+static uint8_t *in_rings(const sk_session *s, const sk_view *v)
+{
+    if (!s->place.dev) return NULL;
+    if (v->buf == s->prog.rb.ring) return (uint8_t *)(void *)s->rings.ctl + v->off;
+    if (v->buf == s->prog.rb.done) return (uint8_t *)(void *)s->device.done + v->off;
+    return NULL;
+}
+
+static sk_code put(const sk_session *s, const sk_view *v, const uint8_t *from, uint64_t bytes,
+                   sk_status *st)
+{
+    uint8_t *ring = in_rings(s, v);
+    if (!ring) return sk_place_write(&s->place, v->p, from, bytes, st);
+    memcpy(ring, from, bytes);
+    return SK_OK;
+}
+
+static sk_code get(const sk_session *s, const sk_view *v, uint8_t *to, uint64_t bytes,
+                   sk_status *st)
+{
+    const uint8_t *ring = in_rings(s, v);
+    if (!ring) return sk_place_read(&s->place, to, v->p, bytes, st);
+    memcpy(to, ring, bytes);
+    return SK_OK;
+}
+
+/* Outputs too: what a step leaves alone has to be the same on both sides. */
+static sk_code feed(const sk_diff *d, const pass *p, size_t step, sk_status *st)
+{
+    for (const sk_field *f = fields_of(p->cpu->plan, step); f->kind != SK_FIELD_END; f++) {
+        const sk_view *v;
+        uint64_t bytes;
+        if (f->kind != SK_FIELD_VIEW) continue;
+        v = view_at(p->cpu, step, f);
+        if (!sk_view_present(v) || d->cpu->prog.space.bufs[v->buf].role == SK_ROLE_WEIGHT) continue;
+        (void)sk_view_span(v, &bytes);
+        SK_TRY(put(d->other, view_at(p->other, step, f), v->p, bytes, st));
+    }
+    return SK_OK;
+}
+
+static sk_code run_other(const sk_diff *d, const pass *p, size_t step, sk_status *st)
+{
+    sk_session *o = d->other;
+    const int32_t branch = p->other->plan->steps[step].branch;
+    if (!o->place.dev) {
+        sk_exec_step(&o->exec, p->other, step);
+        return SK_OK;
+    }
+    // A side stream knows nothing of the transfers on the main one.
+    if (branch) SK_TRY(sk_dev_fork(o->place.dev, branch, st));
+    SK_TRY(sk_walk_step(&o->device.walk, p->other, step, p->ctx_bound, st));
+    if (branch) SK_TRY(sk_dev_join(o->place.dev, branch, st));
+    return sk_dev_sync(o->place.dev, st);
+}
+
+/* ---- comparing ------------------------------------------------------------------------------- */
+
+static sk_rule rule_of(const sk_diff *d, enum sk_op op, int32_t dtype)
+{
+    if (d->exact) return SK_RULE_EXACT;
+    if (dtype == SK_BF16) return SK_RULE_BF16;
+    if (op == SK_OP_norm_argmax) return SK_RULE_CHOICE;
+    if (dtype != SK_F32 || op == SK_OP_copy_rows) return SK_RULE_EXACT;
+    if (op == SK_OP_linear || op == SK_OP_norm_linear || op == SK_OP_linear_add)
+        return SK_RULE_LINEAR;
+    return SK_RULE_ELEMENTS;
+}
+
+/* Entries of dim 0 that mean something. */
+static int64_t live_of(const sk_bound *b, size_t step, const sk_view *v)
+{
+    const sk_view *count = find_input(b, step, "count");
+    const int64_t n = count ? *(const int32_t *)(const void *)count->p : v->dim[0];
+    return n < 0 ? 0 : n > v->dim[0] ? v->dim[0] : n;
+}
+
+/* The rows along the last dimension in what lies at `off`, an index of the dimensions before
+ * `dim`. */
+static void add_rows(sk_gap *g, const sk_view *v, const uint8_t *got, uint64_t off, int32_t dim,
+                     int64_t row)
+{
+    if (dim == v->rank - 1) {
+        sk_gap_add(g, v->dtype, got + off, v->p + off, v->dim[dim], row);
+        return;
+    }
+    for (int64_t i = 0; i < v->dim[dim]; i++)
+        add_rows(g, v, got, off + (uint64_t)(i * v->stride[dim]), dim + 1, row);
+}
+
+static void add_live(sk_gap *g, const sk_view *v, const uint8_t *got, int64_t live)
+{
+    if (v->rank == 1) {
+        sk_gap_add(g, v->dtype, got, v->p, live, 0);
+        return;
+    }
+    for (int64_t i = 0; i < live; i++) add_rows(g, v, got, (uint64_t)(i * v->stride[0]), 1, i);
+}
+
+/* A cache: the appended rows by the rule, all others to the byte. */
+static void add_cache(sk_gap *g, const sk_view *v, uint8_t *got, uint64_t bytes, const sk_row *rows,
+                      int64_t live)
+{
+    for (int64_t i = 0; i < live; i++) {
+        const uint64_t off = (uint64_t)(rows[i].slot * v->stride[0] + rows[i].pos * v->stride[1]);
+        add_rows(g, v, got, off, 2, i);
+        memcpy(got + off, v->p + off, (size_t)v->stride[1]);
+    }
+    for (uint64_t i = 0; i < bytes; i++) g->stray += got[i] != v->p[i];
+}
+
+/* What the CPU makes of one output of the product before an argmax. */
+static float score(const sk_diff *d, const sk_norm_argmax_args *a, int64_t row, int32_t id)
+{
+    int32_t one = 1;
+    float y = 0;
+    sk_cpu cpu = d->cpu->exec.cpu;
+    sk_norm_linear_args l;
+    sk_args_clear(SK_OP_norm_linear, &l);
+    l.x = a->x;
+    l.x.p = sk_view_row(&a->x, row);
+    l.gain = a->gain;
+    l.count = a->count;
+    l.count.p = (uint8_t *)(void *)&one;
+    l.w[0] = a->w;
+    l.w[0].p = sk_view_row(&a->w, id);
+    l.bias[0] = a->bias;
+    if (sk_view_present(&a->bias)) l.bias[0].p += (size_t)id * sizeof y;
+    l.scale[0] = a->scale;
+    if (sk_view_present(&a->scale)) {
+        l.scale[0].p = sk_view_row(&a->scale, id / a->scale_n);
+        l.scale_n[0] = 1;
+        l.scale_k[0] = a->scale_k;
+    }
+    l.x.dim[0] = l.w[0].dim[0] = l.bias[0].dim[0] = l.scale[0].dim[0] = 1;
+    l.y[0] = sk_view_dense(0, SK_F32, 2, (int64_t[]){1, 1});
+    l.y[0].p = (uint8_t *)(void *)&y;
+    l.eps = a->eps;
+    l.act = a->act;
+    cpu.table = d->cpu->exec.table;
+    cpu.table[SK_OP_norm_linear](&l, &cpu);
+    return y;
+}
+
+/* Where the choices differ: by how much the other side's scores less, relative to the larger. */
+static void add_scores(const sk_diff *d, sk_gap *g, const sk_norm_argmax_args *a,
+                       const uint8_t *got, int64_t live)
+{
+    for (int64_t i = 0; i < live; i++) {
+        const int32_t mine = ((const int32_t *)(const void *)a->id.p)[i];
+        const int32_t theirs = ((const int32_t *)(const void *)got)[i];
+        double best, next, most;
+        if (mine == theirs) continue;
+        if (theirs < 0 || theirs >= a->w.dim[0]) {
+            g->score = INFINITY;
+            continue;
+        }
+        best = (double)score(d, a, i, mine);
+        next = (double)score(d, a, i, theirs);
+        most = fmax(fabs(best), fabs(next));
+        g->score = fmax(g->score, most > 0 ? fabs(best - next) / most : 0);
+    }
+}
+
+static void measure(const sk_diff *d, const sk_bound *b, size_t step, const sk_view *v,
+                    uint64_t bytes, sk_diff_item *it)
+{
+    // Nothing but a cache is written by the row table.
+    const sk_view *rows = v->rank == 4 ? find_input(b, step, "rows") : NULL;
+    if (rows) {
+        const sk_row *table = (const sk_row *)(const void *)rows->p;
+        it->rows = live_of(b, step, rows);
+        add_cache(&it->gap, v, d->got, bytes, table, it->rows);
+        return;
+    }
+    it->rows = live_of(b, step, v);
+    add_live(&it->gap, v, d->got, it->rows);
+    if (it->rule == SK_RULE_CHOICE)
+        add_scores(d, &it->gap, (const void *)(b->args + b->plan->steps[step].args_at), d->got,
+                   it->rows);
+}
+
+static sk_code compare(sk_diff *d, const pass *p, size_t step, const sk_field *f, sk_status *st)
+{
+    const sk_step *s = &p->cpu->plan->steps[step];
+    const sk_view *v = view_at(p->cpu, step, f);
+    uint64_t bytes;
+    sk_diff_item *it;
+    (void)sk_view_span(v, &bytes);
+    SK_TRY(get(d->other, view_at(p->other, step, f), d->got, bytes, st));
+    if (d->spoil.step == (int32_t)step && !strcmp(d->spoil.field, f->name) && d->spoil.at < bytes)
+        ((uint8_t *)d->got)[d->spoil.at] ^= d->spoil.flip;
+    SK_TRY(sk_mem_grow((void **)&d->items, d->n_items, &d->items_cap, sizeof *it,
+                       "records of a diff", st));
+    it = &d->items[d->n_items++];
+    *it = (sk_diff_item){.plan = p->cpu->plan->name,
+                         .n_rows = p->n_rows,
+                         .pass = d->n_passes,
+                         .step = (int32_t)step,
+                         .op = sk_ops[s->op].name,
+                         .label = s->label,
+                         .field = f->name,
+                         .dtype = v->dtype,
+                         .rank = v->rank,
+                         .rule = rule_of(d, s->op, v->dtype)};
+    memcpy(it->dim, v->dim, sizeof it->dim);
+    sk_gap_init(&it->gap);
+    measure(d, p->cpu, step, v, bytes, it);
+    it->ok = sk_gap_ok(&it->gap, it->rule);
+    return SK_OK;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static sk_code run_step(sk_diff *d, const pass *p, size_t step, sk_status *st)
+{
+    SK_TRY(feed(d, p, step, st));
+    sk_exec_step(&d->cpu->exec, p->cpu, step);
+    SK_TRY(run_other(d, p, step, st));
+    for (const sk_field *f = fields_of(p->cpu->plan, step); f->kind != SK_FIELD_END; f++)
+        if (f->kind == SK_FIELD_VIEW && f->mode & SK_WRITE &&
+            sk_view_present(view_at(p->cpu, step, f)))
+            SK_TRY(compare(d, p, step, f, st));
+    return SK_OK;
+}
+
+sk_code sk_diff_run(sk_diff *d, int32_t plan, int32_t positions, sk_status *st)
+{
+    sk_session *c = d->cpu, *o = d->other;
+    const bool prefill = plan == SK_DIFF_PREFILL;
+    const pass p = {
+        .cpu = prefill ? &c->prefill : &c->rounds[plan],
+        .other = prefill ? &o->prefill : &o->rounds[plan],
+        .n_rows = prefill ? c->prog.prefill.n_rows : c->prog.rounds[plan].n_rows,
+        .ctx_bound = o->place.dev ? o->device.tier[sk_device_tier(&o->device, positions)] : 0,
+    };
+    if (!d->on) {
+        sk_exec_run(&c->exec, p.cpu, SK_STAGE_CONTROL, SK_STAGE_PUBLISH);
+        return SK_OK;
+    }
+    // Whatever a step reads without saying so is NaN.
+    SK_TRY(sk_place_fill(&o->place, p.other->transients, 0xff, p.other->plan->transient_bytes, st));
+    for (size_t i = 0; i < p.cpu->plan->n_steps; i++) SK_TRY(run_step(d, &p, i, st));
+    d->n_passes++;
+    return SK_OK;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* Both sides have the same plans, and no output is of a type that cannot be compared. */
+static sk_code check_plan(const sk_plan *a, const sk_plan *b, uint64_t *most, sk_status *st)
+{
+    if (memcmp(a->digest, b->digest, sizeof a->digest) != 0)
+        return SK_FAIL(st, SK_STATE, "plan %s: expected the same on both sides, found two",
+                       a->name);
+    for (size_t i = 0; i < a->n_steps; i++)
+        for (const sk_field *f = fields_of(a, i); f->kind != SK_FIELD_END; f++) {
+            const sk_view *v;
+            uint64_t bytes;
+            if (f->kind != SK_FIELD_VIEW || !(f->mode & SK_WRITE)) continue;
+            v = sk_field_view_const(sk_plan_args(a, i), f);
+            if (!sk_view_present(v)) continue;
+            if (!sk_gap_knows(v->dtype))
+                return SK_FAIL(st, SK_UNSUPPORTED, "%s: %s: expected a type to compare, found %s",
+                               sk_ops[a->steps[i].op].name, f->name, sk_dtype_name(v->dtype));
+            (void)sk_view_span(v, &bytes);
+            *most = bytes > *most ? bytes : *most;
+        }
+    return SK_OK;
+}
+
+static sk_code open_other(sk_diff *d, const sk_options *options, sk_status *st)
+{
+    const sk_program *mine = &d->cpu->prog, *theirs;
+    uint64_t most = 0;
+    SK_TRY(sk_session_open(&d->other, d->cpu->ck, options, st));
+    theirs = &d->other->prog;
+    for (int32_t i = 0; i < mine->n_rounds; i++)
+        SK_TRY(check_plan(&mine->rounds[i].plan, &theirs->rounds[i].plan, &most, st));
+    SK_TRY(check_plan(&mine->prefill.plan, &theirs->prefill.plan, &most, st));
+    return sk_mem_new_aligned(&d->got, most, "an output to compare", st);
+}
+
+static sk_code attach(sk_session *cpu, int32_t device, bool exact, sk_status *st)
+{
+    sk_options o = cpu->prog.options;
+    sk_diff *d = NULL;
+    SK_TRY(sk_mem_new((void **)&d, 1, sizeof *d, "step diff", st));
+    *d = (sk_diff){.cpu = cpu, .on = true, .exact = exact, .spoil = {.step = -1}};
+    cpu->diff = d;
+    o.device = device;
+    o.mode = SK_MODE_DIRECT; // a step that fails is named
+    (void)snprintf(o.kernels, sizeof o.kernels, "definition");
+    return open_other(d, &o, st);
+}
+
+sk_code sk_diff_open(sk_session **out, const sk_ckpt *ck, const sk_options *options, int32_t device,
+                     bool exact, sk_status *st)
+{
+    sk_options o = *options;
+    sk_session *s = NULL;
+    sk_code rc;
+    o.device = -1;
+    o.capacities = true; // as on a device, so that its small rounds are compared too
+    SK_TRY(sk_session_open(&s, ck, &o, st));
+    rc = attach(s, device, exact, st);
+    if (rc != SK_OK) {
+        sk_session_close(s);
+        return rc;
+    }
+    *out = s;
+    return SK_OK;
+}
+
+void sk_diff_drop(sk_diff *d)
+{
+    if (!d) return;
+    sk_session_close(d->other);
+    sk_mem_free(d->got);
+    sk_mem_free(d->items);
+    sk_mem_free(d);
+}
+
+bool sk_diff_has(const sk_session *s) { return s->diff != NULL; }
+
+void sk_diff_switch(sk_session *s, bool on) { s->diff->on = on; }
+
+const sk_diff_item *sk_diff_items(const sk_session *s, size_t *n)
+{
+    *n = s->diff->n_items;
+    return s->diff->items;
+}
+
+void sk_diff_forget(sk_session *s) { s->diff->n_items = 0; }
+
+void sk_diff_spoil(sk_session *s, int32_t step, const char *field, uint64_t at, uint8_t flip)
+{
+    s->diff->spoil.step = step;
+    s->diff->spoil.at = at;
+    s->diff->spoil.flip = flip;
+    (void)snprintf(s->diff->spoil.field, sizeof s->diff->spoil.field, "%s", field);
+}

@@ -1,0 +1,223 @@
+/* See once.h. */
+#include "graph/once.h"
+
+#include "base/layout.h"
+#include "base/mem.h"
+#include "op/cuda/cuda.h"
+
+#include <string.h>
+
+#define VIEWS_MAX 32 // no op has more
+
+typedef struct shadow {
+    uint8_t *host;
+    uint64_t bytes;  // of the span, on the host
+    uint64_t at;     // in the device block
+    uint64_t packed; // bytes on the device of a packed weight, 0: as on the host
+    sk_view view;    // of the packed weight
+    bool written;
+} shadow;
+
+typedef struct once {
+    const sk_once *o;
+    shadow shadows[VIEWS_MAX];
+    size_t n;
+    uint64_t work_at, sync_at;
+    sk_layout layout;
+    uint8_t *block;
+} once;
+
+static bool is_packed(enum sk_op op, const sk_field *f)
+{
+    if (op == SK_OP_gather_rows) return strcmp(f->name, "table") == 0;
+    return f->name[0] == 'w' && (f->name[1] == '\0' || f->name[1] == '[');
+}
+
+/* Arguments that share their first byte, as an input and an output may, share their copy. */
+static sk_code add_shadow(once *c, enum sk_op op, const sk_field *f, const sk_view *v, size_t *at,
+                          sk_status *st)
+{
+    shadow s = {.host = v->p, .written = (f->mode & SK_WRITE) != 0, .view = *v};
+    uint64_t row_bytes;
+    if (!sk_view_span(v, &s.bytes) ||
+        !sk_dtype_row_bytes(v->dtype, (uint64_t)v->dim[v->rank - 1], &row_bytes))
+        return SK_FAIL(st, SK_INVALID, "%s: %s: size outside the allowed range", sk_ops[op].name,
+                       f->name);
+    if (is_packed(op, f)) {
+        if (v->dim[0] > 1 && (uint64_t)v->stride[0] != row_bytes)
+            return SK_FAIL(st, SK_UNSUPPORTED,
+                           "%s on CUDA: %s: expected dense rows, found a stride", sk_ops[op].name,
+                           f->name);
+        s.packed = sk_k_packed_bytes(v->dtype, v->dim[0], v->dim[1]);
+    }
+    for (size_t i = 0; i < c->n; i++)
+        if (c->shadows[i].host == s.host && !s.packed && !c->shadows[i].packed) {
+            *at = i;
+            c->shadows[i].written |= s.written;
+            if (s.bytes > c->shadows[i].bytes) {
+                c->shadows[i].bytes = s.bytes;
+                c->shadows[i].at = sk_layout_add(&c->layout, s.bytes);
+            }
+            return SK_OK;
+        }
+    s.at = sk_layout_add(&c->layout, s.packed ? s.packed : s.bytes);
+    *at = c->n;
+    c->shadows[c->n++] = s;
+    return SK_OK;
+}
+
+/* Where each view will be; its offset in the block goes to `off` of the copied arguments. */
+static sk_code plan_views(once *c, enum sk_op op, void *args, size_t *which, sk_status *st)
+{
+    size_t i = 0;
+    for (const sk_field *f = sk_ops[op].fields; f->kind != SK_FIELD_END; f++, i++) {
+        sk_view *v;
+        if (f->kind != SK_FIELD_VIEW) continue;
+        v = sk_field_view(args, f);
+        if (sk_view_present(v)) SK_TRY(add_shadow(c, op, f, v, &which[i], st));
+    }
+    if (c->layout.bad) return SK_FAIL(st, SK_NOMEM, "sizes exceed the address space");
+    return SK_OK;
+}
+
+static void bind_views(const once *c, enum sk_op op, void *args, const size_t *which)
+{
+    size_t i = 0;
+    for (const sk_field *f = sk_ops[op].fields; f->kind != SK_FIELD_END; f++, i++) {
+        sk_view *v;
+        if (f->kind != SK_FIELD_VIEW) continue;
+        v = sk_field_view(args, f);
+        if (sk_view_present(v)) v->p = c->block + c->shadows[which[i]].at;
+    }
+}
+
+static sk_code upload_packed(const once *c, const shadow *s, sk_status *st)
+{
+    sk_dev *dev = c->o->dev;
+    uint8_t *raw = NULL;
+    sk_code rc;
+    SK_TRY(sk_dev_alloc(dev, s->bytes, "a weight in file order", &raw, st));
+    rc = sk_dev_write(dev, raw, s->host, s->bytes, st);
+    if (rc == SK_OK)
+        rc = sk_dev_check(sk_k_pack(s->view.dtype, raw, c->block + s->at, 0, s->view.dim[0],
+                                    s->view.dim[0], s->view.dim[1], sk_dev_stream(dev)),
+                          "packing a weight", -1, st);
+    if (rc == SK_OK) rc = sk_dev_sync(dev, st);
+    sk_dev_free(dev, raw);
+    return rc;
+}
+
+static sk_code copy_views(const once *c, bool back, sk_status *st)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        const shadow *s = &c->shadows[i];
+        if (back && s->written)
+            SK_TRY(sk_dev_read(c->o->dev, s->host, c->block + s->at, s->bytes, st));
+        else if (!back && s->packed)
+            SK_TRY(upload_packed(c, s, st));
+        else if (!back)
+            SK_TRY(sk_dev_write(c->o->dev, c->block + s->at, s->host, s->bytes, st));
+    }
+    return SK_OK;
+}
+
+static sk_code check_sync(const once *c, enum sk_op op, sk_status *st)
+{
+    uint32_t left[SK_SYNC_WORDS];
+    SK_TRY(sk_dev_read(c->o->dev, left, c->block + c->sync_at, sizeof left, st));
+    for (size_t i = 0; i < SK_SYNC_WORDS; i++)
+        if (left[i])
+            return SK_FAIL(st, SK_MISMATCH,
+                           "%s on CUDA: counter %zu: expected 0 afterwards, found %u",
+                           sk_ops[op].name, i, left[i]);
+    return SK_OK;
+}
+
+static sk_code run(const once *c, enum sk_op op, void *args, uint64_t work_bytes, int32_t ctx_bound,
+                   sk_status *st)
+{
+    sk_dev *dev = c->o->dev;
+    const sk_launch l = {.stream = sk_dev_stream(dev),
+                         .work = c->block + c->work_at,
+                         .work_bytes = work_bytes,
+                         .sync = (uint32_t *)(void *)(c->block + c->sync_at),
+                         .ctx_bound = ctx_bound,
+                         .n_sm = sk_dev_about(dev)->n_sm,
+                         .rows_ready = 1};
+    SK_TRY(copy_views(c, false, st));
+    SK_TRY(
+        sk_dev_fill(dev, l.work, 0xff, work_bytes, st)); // NaN: an op may expect nothing in there
+    SK_TRY(sk_dev_check(sk_cuda_ops[op](args, &l), sk_ops[op].name, -1, st));
+    SK_TRY(sk_dev_sync(dev, st));
+    SK_TRY(copy_views(c, true, st));
+    return check_sync(c, op, st);
+}
+
+static int32_t own_bound(enum sk_op op, const void *args)
+{
+    if (op == SK_OP_attend) return (int32_t)((const sk_attend_args *)args)->k_cache.dim[1];
+    if (op == SK_OP_rope_attend)
+        return (int32_t)((const sk_rope_attend_args *)args)->k_cache.dim[1];
+    return 0;
+}
+
+static sk_code run_copy(const sk_once *o, enum sk_op op, void *args, sk_status *st)
+{
+    const int32_t bound = o->ctx_bound ? o->ctx_bound : own_bound(op, args);
+    const uint64_t work_bytes = sk_cuda_work_bytes(op, args, bound);
+    size_t which[VIEWS_MAX] = {0};
+    once c = {.o = o};
+    sk_code rc;
+    SK_TRY(plan_views(&c, op, args, which, st));
+    c.work_at = sk_layout_add(&c.layout, work_bytes);
+    c.sync_at = sk_layout_add(&c.layout, SK_SYNC_WORDS * sizeof(uint32_t));
+    SK_TRY(sk_dev_alloc(o->dev, c.layout.used, "an op's arguments", &c.block, st));
+    bind_views(&c, op, args, which);
+    rc = run(&c, op, args, work_bytes, bound, st);
+    sk_dev_free(o->dev, c.block);
+    return rc;
+}
+
+sk_code sk_once_run(const sk_once *o, enum sk_op op, const void *args, sk_status *st)
+{
+    void *copy = NULL;
+    sk_code rc;
+    SK_TRY(sk_cuda_check(op, args, st));
+    SK_TRY(sk_dev_check(sk_k_setup(), "preparing the kernels", -1, st));
+    SK_TRY(sk_mem_new_aligned(&copy, SK_ARGS_MAX, "arguments of an op", st));
+    memcpy(copy, args, sk_ops[op].args_bytes);
+    rc = run_copy(o, op, copy, st);
+    sk_mem_free(copy);
+    return rc;
+}
+
+static sk_code pack_and_back(sk_dev *dev, int32_t dtype, const uint8_t *raw, uint64_t bytes,
+                             int64_t n, int64_t k, uint8_t *const at[3], uint8_t *out,
+                             sk_status *st)
+{
+    struct CUstream_st *stream = sk_dev_stream(dev);
+    SK_TRY(sk_dev_write(dev, at[1], raw, bytes, st));
+    SK_TRY(sk_dev_check(sk_k_pack(dtype, at[1], at[0], 0, n, n, k, stream), "packing", -1, st));
+    SK_TRY(sk_dev_check(sk_k_unpack(dtype, at[0], at[2], 0, n, n, k, stream), "unpacking", -1, st));
+    return sk_dev_read(dev, out, at[2], bytes, st);
+}
+
+sk_code sk_once_repack(sk_dev *dev, int32_t dtype, const uint8_t *raw, int64_t n, int64_t k,
+                       uint8_t *out, sk_status *st)
+{
+    uint64_t row = 0, off[3];
+    uint8_t *block = NULL;
+    sk_layout l = {0};
+    sk_code rc;
+    if (!sk_k_packs(dtype) || !sk_dtype_row_bytes(dtype, (uint64_t)k, &row) || k % 32)
+        return SK_FAIL(st, SK_UNSUPPORTED, "packing: no kernel for %s with %lld columns",
+                       sk_dtype_name(dtype), (long long)k);
+    off[0] = sk_layout_add(&l, sk_k_packed_bytes(dtype, n, k));
+    off[1] = sk_layout_add(&l, row * (uint64_t)n);
+    off[2] = sk_layout_add(&l, row * (uint64_t)n + 4); // unpacking works on whole words
+    SK_TRY(sk_dev_alloc(dev, l.used, "a weight packed and unpacked", &block, st));
+    rc = pack_and_back(dev, dtype, raw, row * (uint64_t)n, n, k,
+                       (uint8_t *[]){block + off[0], block + off[1], block + off[2]}, out, st);
+    sk_dev_free(dev, block);
+    return rc;
+}

@@ -1,0 +1,29 @@
+/* One op on a device, on arguments that lie in host memory. For tests and tools: it allocates,
+ * packs weights and copies at every call. */
+#ifndef SK_ONCE_H
+#define SK_ONCE_H
+
+#include "dev/dev.h"
+#include "op/op.h"
+
+typedef struct sk_once {
+    sk_dev *dev;
+    int32_t ctx_bound; // tier; 0: the caches' own size
+} sk_once;
+
+/* `args` are bound to host addresses and have passed sk_op_check. Every view is copied to the
+ * device, written ones are copied back. UNSUPPORTED as sk_cuda_check; MISMATCH when the op leaves
+ * counters of the backend behind that are not zero. */
+SK_MUST_USE sk_code sk_once_run(const sk_once *o, enum sk_op op, const void *args, sk_status *st);
+
+/* A plan with a side branch, run step by step and then `replays` times as a graph: each time y += x
+ * on the main stream while the branch copies x, then y += the copy. x and y: F32 [n], on the host;
+ * y gets the result. *nodes is the graph's. */
+SK_MUST_USE sk_code sk_once_branches(sk_dev *dev, const float *x, float *y, int32_t n,
+                                     int32_t replays, int64_t *nodes, sk_status *st);
+
+/* A weight [n, k] in file order packed on the device and unpacked again, into `out`. */
+SK_MUST_USE sk_code sk_once_repack(sk_dev *dev, int32_t dtype, const uint8_t *raw, int64_t n,
+                                   int64_t k, uint8_t *out, sk_status *st);
+
+#endif

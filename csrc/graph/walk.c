@@ -1,0 +1,227 @@
+/* See walk.h. */
+#include "graph/walk.h"
+
+#include <string.h>
+
+uint64_t sk_walk_work_bytes(const sk_plan *plan, int32_t ctx_bound)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < plan->n_steps; i++) {
+        uint64_t n = sk_cuda_work_bytes(plan->steps[i].op, sk_plan_args(plan, i), ctx_bound);
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+/* A packed weight has no inside that a view could begin at. */
+static sk_code whole_weights(const sk_plan *plan, size_t step, sk_status *st)
+{
+    const void *args = sk_plan_args(plan, step);
+    for (const sk_field *f = sk_ops[plan->steps[step].op].fields; f->kind != SK_FIELD_END; f++) {
+        const sk_view *v;
+        if (f->kind != SK_FIELD_VIEW) continue;
+        v = sk_field_view_const(args, f);
+        if (!sk_view_present(v) || plan->space->bufs[v->buf].role != SK_ROLE_WEIGHT || !v->off)
+            continue;
+        return SK_FAIL(st, SK_UNSUPPORTED, "%s on CUDA: %s: expected a whole weight, found a part",
+                       sk_ops[plan->steps[step].op].name, f->name);
+    }
+    return SK_OK;
+}
+
+sk_code sk_walk_check(const sk_plan *plan, sk_status *st)
+{
+    for (size_t i = 0; i < plan->n_steps; i++) {
+        sk_code rc = sk_cuda_check(plan->steps[i].op, sk_plan_args(plan, i), st);
+        if (rc == SK_OK) rc = whole_weights(plan, i, st);
+        if (rc == SK_OK) continue;
+        if (st && st->step < 0) st->step = (int32_t)i;
+        return rc;
+    }
+    return SK_OK;
+}
+
+static bool writes(const sk_bound *b, size_t step, int32_t buf)
+{
+    const void *args = b->args + b->plan->steps[step].args_at;
+    for (const sk_field *f = sk_ops[b->plan->steps[step].op].fields; f->kind != SK_FIELD_END; f++) {
+        const sk_view *v;
+        if (f->kind != SK_FIELD_VIEW || !(f->mode & SK_WRITE)) continue;
+        v = sk_field_view_const(args, f);
+        if (sk_view_present(v) && v->buf == buf) return true;
+    }
+    return false;
+}
+
+/* May a step read its row table and count ahead of the dependency wait? Not when they are written
+ * by a step from `settled` on: those may still run when it starts. */
+static bool rows_ready(const sk_bound *b, size_t step, int64_t settled)
+{
+    const void *args = b->args + b->plan->steps[step].args_at;
+    for (const sk_field *f = sk_ops[b->plan->steps[step].op].fields; f->kind != SK_FIELD_END; f++) {
+        const sk_view *v;
+        if (f->kind != SK_FIELD_VIEW) continue;
+        if (strcmp(f->name, "rows") != 0 && strcmp(f->name, "count") != 0) continue;
+        v = sk_field_view_const(args, f);
+        for (size_t i = settled < 0 ? step : (size_t)settled; i < step; i++)
+            if (sk_view_present(v) && writes(b, i, v->buf)) return false;
+    }
+    return true;
+}
+
+/* Where a walk is. `before`: the last step on the main stream while an edge may start from it, else
+ * -1. `settled`: the last one that lets its successor start only after its own wait; all that is
+ * ahead of it has ended when a later step starts. -1: everything has. */
+typedef struct cursor {
+    const sk_walk *w;
+    const sk_bound *b;
+    int32_t ctx_bound;
+    sk_stage to;
+    bool alone; // one step, and none that goes out with it
+    int64_t before, settled;
+} cursor;
+
+static sk_code poison(const cursor *c, size_t step, sk_status *st)
+{
+    const sk_plan *plan = c->b->plan;
+    for (size_t i = 0; i < plan->n_lives; i++) {
+        const sk_life *l = &plan->lives[i];
+        if (l->last == (int32_t)step)
+            SK_TRY(sk_dev_fill(c->w->dev, c->b->transients + l->off, 0xff,
+                               plan->space->bufs[l->buf].bytes, st));
+    }
+    return SK_OK;
+}
+
+/* How many steps from `step` on, all of them in [from, to], go out in one launch. Not where each
+ * step is looked at, and not where one of them is left out. */
+static int32_t group_at(const cursor *c, size_t step)
+{
+    const sk_plan *plan = c->b->plan;
+    enum sk_op ops[SK_CUDA_GROUP_MAX];
+    int32_t n = 0;
+    if (c->w->direct || c->w->poison || c->alone) return 1;
+    for (size_t i = step; i < plan->n_steps && n < SK_CUDA_GROUP_MAX; i++) {
+        const sk_step *s = &plan->steps[i];
+        if (s->branch || s->stage > c->to || c->w->omit >> s->op & 1) break;
+        ops[n++] = s->op;
+    }
+    return n > 1 ? sk_cuda_group_find(ops, n) : 1;
+}
+
+/* Products read nothing but constants ahead of their wait, so their successors may start as soon as
+ * they have started themselves, while others are still running ahead of them. Everything else lets
+ * its successor start after its own wait, and so bounds how far steps run ahead: attention does, in
+ * every layer. */
+static bool opens_early(enum sk_op op)
+{
+    return op == SK_OP_linear || op == SK_OP_norm_linear || op == SK_OP_norm_glu ||
+           op == SK_OP_linear_add;
+}
+
+static int32_t enqueue(const cursor *c, size_t step, int32_t n, const sk_launch *l)
+{
+    enum sk_op ops[SK_CUDA_GROUP_MAX];
+    const void *args[SK_CUDA_GROUP_MAX];
+    for (int32_t i = 0; i < n; i++) {
+        const sk_step *s = &c->b->plan->steps[step + (size_t)i];
+        ops[i] = s->op;
+        args[i] = c->b->args + s->args_at;
+    }
+    return sk_cuda_group_run(ops, args, n, l);
+}
+
+/* The step, and those that go out with it; *n of them. */
+static sk_code launch(cursor *c, size_t step, int32_t *n, sk_status *st)
+{
+    const sk_walk *w = c->w;
+    const sk_step *s = &c->b->plan->steps[step];
+    const bool edge = w->edges && !w->direct && !w->poison && !s->branch && c->before >= 0;
+    const sk_launch l = {
+        .stream = s->branch ? sk_dev_branch_stream(w->dev, s->branch) : sk_dev_stream(w->dev),
+        .work = w->work,
+        .work_bytes = w->work_bytes,
+        .sync = w->sync,
+        .ctx_bound = c->ctx_bound,
+        .n_sm = sk_dev_about(w->dev)->n_sm,
+        .edge = edge,
+        .rows_ready = rows_ready(c->b, step, c->settled),
+        .open_early = edge && opens_early(s->op),
+    };
+    *n = group_at(c, step);
+    if (w->poison) SK_TRY(sk_dev_fill(w->dev, w->work, 0xff, w->work_bytes, st));
+    SK_TRY(sk_dev_check(enqueue(c, step, *n, &l), sk_ops[s->op].name, (int32_t)step, st));
+    if (w->direct) {
+        sk_code rc = sk_dev_sync(w->dev, st);
+        if (rc != SK_OK && st && st->step < 0) st->step = (int32_t)step;
+        SK_TRY(rc);
+    }
+    if (!s->branch) {
+        c->before = (int64_t)step + *n - 1;
+        if (!l.open_early) c->settled = (int64_t)step;
+    }
+    return w->poison ? poison(c, step, st) : SK_OK;
+}
+
+/* Forks and joins that stand before a step. Behind one, the next step waits for a whole stream. */
+static sk_code forks_and_joins(cursor *c, int32_t step, sk_status *st)
+{
+    const sk_plan *plan = c->b->plan;
+    for (size_t i = 0; i < plan->n_branches; i++) {
+        const sk_branch *br = &plan->branches[i];
+        if (br->join == step) SK_TRY(sk_dev_join(c->w->dev, br->number, st));
+        if (br->fork == step) SK_TRY(sk_dev_fork(c->w->dev, br->number, st));
+        if (br->join == step || br->fork == step) c->before = c->settled = -1;
+    }
+    return SK_OK;
+}
+
+sk_code sk_walk_run(const sk_walk *w, const sk_bound *b, sk_stage from, sk_stage to,
+                    int32_t ctx_bound, sk_status *st)
+{
+    cursor c = {w, b, ctx_bound, to, false, -1, -1};
+    int32_t n;
+    const sk_plan *plan = b->plan;
+    if (w->poison && from == SK_STAGE_CONTROL)
+        SK_TRY(sk_dev_fill(w->dev, b->transients, 0xff, plan->transient_bytes, st));
+    for (size_t i = 0; i < plan->n_steps; i += (size_t)n) {
+        n = 1;
+        if (plan->steps[i].stage < from || plan->steps[i].stage > to) continue;
+        if (w->omit >> plan->steps[i].op & 1) continue;
+        SK_TRY(forks_and_joins(&c, (int32_t)i, st));
+        SK_TRY(launch(&c, i, &n, st));
+    }
+    return forks_and_joins(&c, (int32_t)plan->n_steps, st);
+}
+
+sk_code sk_walk_step(const sk_walk *w, const sk_bound *b, size_t step, int32_t ctx_bound,
+                     sk_status *st)
+{
+    cursor c = {w, b, ctx_bound, SK_STAGE_PUBLISH, true, -1, -1};
+    int32_t n;
+    return launch(&c, step, &n, st);
+}
+
+/* ---- recording ------------------------------------------------------------------------------- */
+
+typedef struct recording {
+    const sk_walk *w;
+    const sk_bound *b;
+    sk_stage from, to;
+    int32_t ctx_bound;
+} recording;
+
+static sk_code record(void *ctx, sk_status *st)
+{
+    const recording *r = ctx;
+    return sk_walk_run(r->w, r->b, r->from, r->to, r->ctx_bound, st);
+}
+
+sk_code sk_walk_record(const sk_walk *w, const sk_bound *b, sk_stage from, sk_stage to,
+                       int32_t ctx_bound, sk_dev_graph **out, sk_status *st)
+{
+    recording r = {w, b, from, to, ctx_bound};
+    if (w->direct)
+        return SK_FAIL(st, SK_STATE, "plan %s: a direct walk cannot be recorded", b->plan->name);
+    return sk_dev_capture(w->dev, record, &r, out, st);
+}

@@ -1,0 +1,33 @@
+/* The CUDA backend: the table of launchers, and what they ask for beside the op's contract. */
+#ifndef SK_CUDA_H
+#define SK_CUDA_H
+
+#include "kernels/sk_kernels.h"
+#include "op/op.h"
+
+/* Enqueues one op; 0 or a CUDA error number. Arguments are bound to device addresses and have
+ * passed sk_op_check and sk_cuda_check. */
+typedef int32_t (*sk_cuda_fn)(const void *args, const sk_launch *l);
+
+extern const sk_cuda_fn sk_cuda_ops[SK_OP_COUNT];
+
+/* Steps that one launch does together: of the ops ops[0 .. n) the longest such group that they
+ * begin with; 1 when there is none. */
+#define SK_CUDA_GROUP_MAX 4
+int32_t sk_cuda_group_find(const enum sk_op *ops, int32_t n);
+/* Enqueues the group of `n` ops with their arguments; 0 or a CUDA error number. */
+int32_t sk_cuda_group_run(const enum sk_op *ops, const void *const *args, int32_t n,
+                          const sk_launch *l);
+
+/* UNSUPPORTED, with "op: field: ...", for what has no kernel: activations in F32 (numerics f32 is
+ * the CPU's), weight types that are not there yet, scales beside a weight, columns or heads that do
+ * not fill the matrix units. Needs no addresses. */
+SK_MUST_USE sk_code sk_cuda_check(enum sk_op op, const void *args, sk_status *st);
+
+/* Scratch of the step: a function of shapes and the tier's bound. */
+uint64_t sk_cuda_work_bytes(enum sk_op op, const void *args, int32_t ctx_bound);
+
+/* Is this weight packed on the device? Matrices are; vectors stay as they are. */
+bool sk_cuda_is_packed(int32_t rank);
+
+#endif

@@ -1,0 +1,27 @@
+/* What setting up a kernel consists of. */
+#pragma once
+
+#include "kernels/common/setup.h"
+
+#include <cuda_runtime.h>
+
+namespace sk
+{
+
+/* Asks for the largest share of shared memory, also for kernels that use little: neighbours with
+ * different carve-outs drain the multiprocessor between them. */
+template <typename... Params> int32_t prefer_shared(void (*kernel)(Params...))
+{
+    return static_cast<int32_t>(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
+}
+
+/* 0, or the error of the first kernel that had one. */
+template <typename... Kernels> int32_t prefer_shared_all(Kernels... kernels)
+{
+    int32_t first = 0;
+    ((first = first ? first : prefer_shared(kernels)), ...);
+    return first;
+}
+
+} // namespace sk

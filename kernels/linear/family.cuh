@@ -1,0 +1,204 @@
+/* All kernels of one weight format behind one table of functions. A format is compiled in a file of
+ * its own (inst/), and linear.cu picks the table by the weight's type. */
+#pragma once
+
+#include "kernels/linear/gather.cuh"
+#include "kernels/linear/narrow.cuh"
+#include "kernels/linear/pack.cuh"
+#include "kernels/linear/stream.cuh"
+#include "kernels/linear/wide.cuh"
+
+namespace sk
+{
+
+struct Family {
+    int32_t dtype;
+    int32_t unit;       // elements of K
+    int32_t unit_bytes; // of 16 rows, packed
+    int32_t (*setup)();
+    int32_t (*narrow)(NarrowArgs a, bool norm, bool gated, const sk_launch *l);
+    int32_t (*wide)(const WideArgs &a, const sk_launch *l);
+    int32_t (*norm_rows)(const NormActArgs &a, const sk_launch *l);
+    int32_t (*gather)(const GatherArgs &a, const sk_launch *l);
+    int32_t (*pack)(const PackArgs &a, bool unpack, cudaStream_t stream);
+};
+
+constexpr size_t kSharedMost = 227 * 1024;
+
+template <typename F> int32_t allow_shared(F *kernel, size_t bytes)
+{
+    const auto e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(bytes));
+    if (e != cudaSuccess) return static_cast<int32_t>(e);
+    // One carve-out for all kernels of a round: changing it drains the multiprocessor.
+    return static_cast<int32_t>(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
+}
+
+/* CTAs of a launch: one a tile, or as many as the GPU holds at once when there are far more. */
+template <typename D> int32_t narrow_grid(int32_t tiles, int32_t n_sm)
+{
+    const int32_t most = n_sm * 3;
+    return tiles < most ? tiles : most;
+}
+
+template <typename D, int N, int T, bool Norm>
+int32_t launch_narrow(NarrowArgs &a, const sk_launch *l)
+{
+    const Slices s = slices_of<D>(a.k);
+    const int32_t grid = narrow_grid<D>(a.seg.n_tiles, l->n_sm);
+    const int warps = s.n < narrow_warps<D, N, T>() ? s.n : narrow_warps<D, N, T>();
+    size_t shared;
+    a.sets = grid < a.seg.n_tiles ? 2 : 1;
+    if (NarrowShared<D, N, T>::bytes(s.n, a.sets) > kSharedMost / 3) a.sets = 1;
+    shared = NarrowShared<D, N, T>::bytes(s.n, a.sets);
+    return launch(l, narrow<D, N, T, Norm>, dim3(static_cast<unsigned>(grid)),
+                  dim3(static_cast<unsigned>(32 * warps)), shared, a);
+}
+
+constexpr int kStreamMin = 1024; // tiles from which on outputs are streamed
+
+/* A warp for every unit of K, a CTA for every tile. */
+template <typename D, int N, int T, bool Norm, Ending E>
+int32_t launch_single(const NarrowArgs &a, const sk_launch *l)
+{
+    const Slices s = slices_of<D>(a.k);
+    return launch(l, single<D, N, T, Norm, E>, dim3(static_cast<unsigned>(a.seg.n_tiles)),
+                  dim3(static_cast<unsigned>(32 * s.n)), NarrowShared<D, N, T>::bytes(s.n, 1), a);
+}
+
+template <typename D, int N, bool Argmax>
+int32_t launch_stream(const NarrowArgs &a, const sk_launch *l)
+{
+    const Slices s = slices_of<D>(a.k);
+    const int32_t steps = (a.seg.n_tiles + kStreamTiles - 1) / kStreamTiles;
+    const int32_t most = l->n_sm * stream_residents<D, N>();
+    return launch(l, stream<D, N, Argmax>, dim3(static_cast<unsigned>(steps < most ? steps : most)),
+                  dim3(static_cast<unsigned>(32 * s.n)), StreamShared<D, N>::bytes(s.n), a);
+}
+
+/* The same sums by the kernel that suits the shape. */
+template <typename D, int N>
+int32_t run_columns(NarrowArgs &a, bool norm, bool gated, const sk_launch *l)
+{
+    const Slices s = slices_of<D>(a.k);
+    if constexpr (D::kBlocks <= 2 && D::kTerms == 1) {
+        // K in whole units
+        const bool one = s.per == 1 && a.k % (32 * D::kBlocks) == 0;
+        const bool add = a.epilogue == Epilogue::kAdd;
+        if constexpr (N <= 2) {
+            if (one && norm && !gated && a.seg.n == 1 && a.seg.n_tiles >= kStreamMin &&
+                s.n <= stream_warps<D, N>())
+                return a.epilogue == Epilogue::kArgmax ? launch_stream<D, N, true>(a, l)
+                                                       : launch_stream<D, N, false>(a, l);
+        }
+        if constexpr (N < 5) {
+            if (one && gated && s.n <= single_warps<N, 2>())
+                return launch_single<D, N, 2, true, Ending::kGlu>(a, l);
+        }
+        if (one && !gated && a.epilogue != Epilogue::kArgmax && s.n <= single_warps<N, 1>()) {
+            if (norm) return launch_single<D, N, 1, true, Ending::kStore>(a, l);
+            if (add) return launch_single<D, N, 1, false, Ending::kAdd>(a, l);
+            return launch_single<D, N, 1, false, Ending::kStore>(a, l);
+        }
+    }
+    if (gated) return launch_narrow<D, N, 2, true>(a, l);
+    return norm ? launch_narrow<D, N, 1, true>(a, l) : launch_narrow<D, N, 1, false>(a, l);
+}
+
+template <typename D> int32_t run_narrow(NarrowArgs a, bool norm, bool gated, const sk_launch *l)
+{
+    if (a.rows <= 8) return run_columns<D, 1>(a, norm, gated, l);
+    if (a.rows <= 16) return run_columns<D, 2>(a, norm, gated, l);
+    if (a.rows <= 24) return run_columns<D, 3>(a, norm, gated, l);
+    return run_columns<D, 5>(a, norm, gated, l);
+}
+
+template <typename D> int32_t run_wide(const WideArgs &a, const sk_launch *l)
+{
+    const dim3 grid(static_cast<unsigned>((a.seg.n_tiles + kWideWarps - 1) / kWideWarps),
+                    static_cast<unsigned>((a.rows + kWideCols - 1) / kWideCols));
+    return launch(l, wide<D>, grid, dim3(32 * kWideWarps), 0, a);
+}
+
+template <typename D> int32_t run_norm_rows(const NormActArgs &a, const sk_launch *l)
+{
+    return launch(l, norm_rows<D>, dim3(static_cast<unsigned>((a.rows + 7) / 8)),
+                  dim3(static_cast<unsigned>(32 * slices_of<D>(a.k).n)), 0, a);
+}
+
+template <typename D> int32_t run_gather(const GatherArgs &a, const sk_launch *l)
+{
+    return launch(l, gather<D>, dim3(static_cast<unsigned>(a.rows)), dim3(128), 0, a);
+}
+
+template <typename D> int32_t run_pack(const PackArgs &a, bool unpack, cudaStream_t stream)
+{
+    const int64_t words = (a.rows + 15) / 16 * a.units * (D::kUnitBytes / 4);
+    const unsigned grid = static_cast<unsigned>(words / 256 < 65535 ? words / 256 + 1 : 65535);
+    if (unpack)
+        pack<D, true><<<grid, 256, 0, stream>>>(a);
+    else
+        pack<D, false><<<grid, 256, 0, stream>>>(a);
+    return static_cast<int32_t>(cudaGetLastError());
+}
+
+template <typename D, int T, bool Norm> int32_t setup_columns()
+{
+    const int most = D::kWarps;
+    int32_t e = allow_shared(narrow<D, 1, T, Norm>, NarrowShared<D, 1, T>::bytes(most, 2));
+    if (!e) e = allow_shared(narrow<D, 2, T, Norm>, NarrowShared<D, 2, T>::bytes(most, 2));
+    if (!e) e = allow_shared(narrow<D, 3, T, Norm>, NarrowShared<D, 3, T>::bytes(most, 1));
+    return e ? e : allow_shared(narrow<D, 5, T, Norm>, NarrowShared<D, 5, T>::bytes(most, 1));
+}
+
+template <typename D, int N> int32_t setup_short()
+{
+    if constexpr (D::kBlocks <= 2 && D::kTerms == 1) {
+        const size_t one = NarrowShared<D, N, 1>::bytes(single_warps<N, 1>(), 1);
+        int32_t e = allow_shared(single<D, N, 1, true, Ending::kStore>, one);
+        if (!e) e = allow_shared(single<D, N, 1, false, Ending::kAdd>, one);
+        if (!e) e = allow_shared(single<D, N, 1, false, Ending::kStore>, one);
+        if constexpr (N < 5) {
+            if (!e)
+                e = allow_shared(single<D, N, 2, true, Ending::kGlu>,
+                                 NarrowShared<D, N, 2>::bytes(single_warps<N, 2>(), 1));
+        }
+        if constexpr (N <= 2) {
+            if (!e) e = allow_shared(stream<D, N, true>, StreamShared<D, N>::bytes(12));
+            if (!e) e = allow_shared(stream<D, N, false>, StreamShared<D, N>::bytes(12));
+        }
+        return e;
+    }
+    return 0;
+}
+
+template <typename D> int32_t setup()
+{
+    int32_t e = setup_short<D, 1>();
+    if (!e) e = setup_short<D, 2>();
+    if (!e) e = setup_short<D, 3>();
+    if (!e) e = setup_short<D, 5>();
+    if (!e) e = setup_columns<D, 1, false>();
+    if (!e) e = setup_columns<D, 1, true>();
+    if (!e) e = setup_columns<D, 2, true>();
+    if (!e) e = allow_shared(wide<D>, 0);
+    if (!e) e = allow_shared(norm_rows<D>, 0);
+    return e ? e : allow_shared(gather<D>, 0);
+}
+
+} // namespace sk
+
+#define SK_LINEAR_FAMILY(name)                                                                     \
+    extern const sk::Family sk_family_##name;                                                      \
+    const sk::Family sk_family_##name = {                                                          \
+        sk::Format##name::kType,                                                                   \
+        32 * sk::Format##name::kBlocks,                                                            \
+        sk::Format##name::kUnitBytes,                                                              \
+        sk::setup<sk::Format##name>,                                                               \
+        sk::run_narrow<sk::Format##name>,                                                          \
+        sk::run_wide<sk::Format##name>,                                                            \
+        sk::run_norm_rows<sk::Format##name>,                                                       \
+        sk::run_gather<sk::Format##name>,                                                          \
+        sk::run_pack<sk::Format##name>,                                                            \
+    }

@@ -1,0 +1,59 @@
+"""What the tests of the CUDA backend share: its types and pass widths, inputs and comparisons."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import numpy as np
+from op_tools import bf16
+from tolerances import close_bf16, close_elements, from_bf16, to_bf16
+
+F = np.float32
+TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+NARROW = (1, 5, 8, 9, 20, 40)  # rows of a pass; more than 40 take the wide kernels
+WIDE = (41, 64, 100)
+THREADS = min(8, len(os.sched_getaffinity(0)))  # of the definition
+SPLIT = 128  # of attend, the only one that has kernels
+
+
+def behind(x: np.ndarray, count: int, capacity: int) -> np.ndarray:
+    """The first `count` rows of x, and rows of NaN up to the capacity."""
+    out = np.full((capacity, *x.shape[1:]), np.nan, F)
+    out[:count] = x[:count]
+    return out
+
+
+def rounded(x: np.ndarray):
+    """Argument of BF16 activations."""
+    return bf16(to_bf16(np.ascontiguousarray(x, F)))
+
+
+def near(kind: str, got: np.ndarray, want: np.ndarray) -> None:
+    """Outputs of both tables, as stored in BF16 or F32."""
+    if kind == "BF16":
+        close_bf16(got, from_bf16(want))
+    else:
+        close_elements(got, want)
+
+
+def stored(weight) -> np.ndarray:
+    """The array [n, .] in which a weight lies, to change rows in it."""
+    return weight if isinstance(weight, np.ndarray) else weight[1]
+
+
+def device_memory() -> int | None:
+    """Bytes in use on device 0, by all processes; None when nobody can tell."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used)
+    except Exception:  # no package, no library, no permission
+        pass
+    ask = ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(ask, capture_output=True, text=True, timeout=30, check=True)
+        return int(said.stdout) << 20
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None

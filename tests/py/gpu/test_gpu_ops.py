@@ -1,0 +1,456 @@
+"""Every op on CUDA against the definition, within the named tolerances; rows that get the same bits
+whatever is around them; what is refused. Attention is in test_gpu_attend.py."""
+
+from __future__ import annotations
+
+import inspect
+from itertools import product
+
+import numpy as np
+import pytest
+import test_ops_round as round_cases
+from blocks import IDS, random_bytes, sizes
+from gpu_tools import F, NARROW, THREADS, TYPES, WIDE, behind, near, rounded, stored
+from op_tools import act, act_out, bf16, ints, row_table, run, weights
+from stoker import UnsupportedError, _native
+from test_ops_fused import norm_argmax, norm_glu, norm_linear, segments, stream
+from test_ops_rows import rms_norm, rope
+from tolerances import close_elements, close_linear, to_bf16
+
+pytestmark = pytest.mark.gpu
+EPS = 1e-5
+ACTS = ("BF16", "F32")
+
+
+# Products.
+
+
+def linear(x, fields, n, table="cuda", count=None):
+    """Outputs of all segments side by side; x is rounded to BF16."""
+    y = {f"y{s}": np.full((len(x), width), np.nan, F) for s, width in enumerate(n)}
+    count = ints(len(x) if count is None else count)
+    run("linear", table, THREADS, x=rounded(x), count=count, **fields, **y)
+    return np.hstack(list(y.values()))
+
+
+def linear_add(x, fields, start, table="cuda", count=None):
+    y = np.tile(start, (len(x), 1))
+    count = ints(len(x) if count is None else count)
+    run("linear_add", table, THREADS, x=rounded(x), count=count, y=y, **fields)
+    return y
+
+
+def partner(kind: str) -> str:
+    return "Q4_1" if kind == "Q8_0" else "Q8_0"
+
+
+def products(kind: str, n: int, k: int, rng) -> dict:
+    """Each product on random weights, as a function of (rows, table, live rows)."""
+    gain = (rng.standard_normal(k) / 20).astype(F)  # gates of order one
+    four, _, _ = segments((kind, kind, partner(kind), kind), (n, 5, 19, 1), k, rng)
+    alike, _, _ = segments((kind, kind), (n, n), k, rng, bias=k % 128 == 0)
+    mixed, _, _ = segments((partner(kind), kind), (n, n), k, rng)
+    one, _, _ = segments((kind,), (n,), k, rng, index=False)
+    start = rng.standard_normal(n).astype(F)
+
+    def glu(fields, gelu):
+        return lambda x, table="cuda", count=None: norm_glu(
+            x, gain, "BF16", fields, n, gelu, table, THREADS, count
+        )
+
+    def normed(x, table="cuda", count=None):
+        y = norm_linear(x, gain, "BF16", four, (n, 5, 19, 1), table, THREADS, count)
+        return np.hstack(y)
+
+    def argmax(x, table="cuda", count=None):
+        return norm_argmax(x, gain, "BF16", one, table, THREADS, count)
+
+    return {
+        "linear": lambda x, *how: linear(x, four, (n, 5, 19, 1), *how),
+        "linear_add": lambda x, *how: linear_add(x, one, start, *how),
+        "norm_linear": normed,
+        "norm_glu": glu(alike, 0),
+        "norm_glu, gelu": glu(alike, 1),
+        "norm_glu, mixed": glu(mixed, 0),
+        "norm_argmax": argmax,
+    }
+
+
+PRODUCTS = tuple(products("F32", 1, 32, np.random.default_rng(0)))
+
+
+def shapes(kind: str) -> tuple[tuple[int, int], ...]:
+    if kind.endswith("_K"):
+        return (33, 256), (70, 768), (301, 512), (17, 2048), (9, 8192)
+    return (1, 32), (33, 64), (70, 96), (301, 576), (130, 1536), (17, 2048), (9, 8192)
+
+
+@pytest.mark.parametrize("name", [name for name in PRODUCTS if name != "norm_argmax"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_products(kind, name):
+    """Against the definition; narrow and wide kernels give a row the same bits."""
+    rng = np.random.default_rng(1)
+    for n, k in shapes(kind):
+        op = products(kind, n, k, rng)[name]
+        x, _ = stream(rng, 100, k)
+        want, whole = op(x, "definition"), op(x)
+        if name.startswith("norm_glu"):
+            near("BF16", whole, want)
+        else:
+            close_linear(whole, want, op(0 * x[:1])[0] if name == "linear_add" else 0.0)
+        for p in (*NARROW, *WIDE):
+            assert op(x[:p])[:p].tobytes() == whole[:p].tobytes(), (n, k, p)
+        for count, p in ((0, 5), (3, 5), (9, 40), (2, 41), (41, 64), (65, 100)):
+            got = op(behind(x, count, p), "cuda", count)
+            assert got[:count].tobytes() == whole[:count].tobytes(), (n, k, count, p)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_row_does_not_know_its_neighbours(kind, name):
+    """At any place among any rows, NaN and infinite ones too."""
+    rng = np.random.default_rng(2)
+    op = products(kind, 37, 512, rng)[name]
+    x, _ = stream(rng, 24, 512)
+    alone = np.concatenate([op(x[r : r + 1]) for r in range(24)])
+    for p in (*NARROW, *WIDE):
+        at = rng.integers(0, 24, p)
+        assert op(x[at]).tobytes() == alone[at].tobytes(), p
+        sound = rng.random(p) < 0.5
+        rows = x[at]
+        rows[~sound] = np.where(rng.random((np.count_nonzero(~sound), 1)) < 0.5, np.nan, np.inf)
+        assert op(rows)[sound].tobytes() == alone[at][sound].tobytes(), p
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_more_tiles_than_multiprocessors(kind):
+    rng = np.random.default_rng(3)
+    n, k = 5003, 256
+    x, gain = stream(rng, 41, k)
+    fields, _, _ = segments((kind,), (n,), k, rng)
+    want = norm_linear(x, gain, "BF16", fields, (n,), "definition", THREADS)[0]
+    for p in (1, 9, 41):
+        close_linear(norm_linear(x[:p], gain, "BF16", fields, (n,), "cuda")[0], want[:p])
+
+
+@pytest.mark.parametrize("kinds", [TYPES[:4], TYPES[4:8], TYPES[:1] * 4, TYPES[5:], TYPES[1:5:3]])
+def test_segments_of_mixed_types(kinds):
+    rng = np.random.default_rng(4)
+    n = tuple(int(i) for i in rng.integers(1, 90, len(kinds)))
+    x, gain = stream(rng, 64, 512)
+    fields, _, _ = segments(kinds, n, 512, rng)
+    for p in (1, 9, 64):
+        close_linear(linear(x[:p], fields, n), linear(x[:p], fields, n, "definition"))
+        got = norm_linear(x[:p], gain, "BF16", fields, n, "cuda")
+        want = norm_linear(x[:p], gain, "BF16", fields, n, "definition", THREADS)
+        for a, b in zip(got, want, strict=True):
+            close_linear(a, b)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_norm_argmax(kind):
+    """Bit for bit the choice among the logits of CUDA, and that of the definition unless two logits
+    are as close as a product may be off."""
+    rng = np.random.default_rng(5)
+    for n, k in ((7, 256), (1000, 512), (5003, 256)):
+        x, gain = stream(rng, 100, k)
+        fields, _, _ = segments((kind,), (n,), k, rng, index=False)
+        indexed = {f"{name}0": value for name, value in fields.items()}
+        logits = norm_linear(x, gain, "BF16", indexed, (n,), "definition", THREADS)[0]
+        want = logits.argmax(1)  # the definition's choice: test_ops_fused.py
+        mine = norm_linear(x, gain, "BF16", indexed, (n,), "cuda")[0].argmax(1)
+        for p in (*NARROW, *WIDE):
+            got = norm_argmax(x[:p], gain, "BF16", fields, "cuda")
+            assert (got == mine[:p]).all(), p
+            best = logits[:p].copy()
+            best[np.arange(p), got] = logits[:p].max(1)
+            close_linear(best, logits[:p])
+        assert np.count_nonzero(mine != want) <= 1, np.flatnonzero(mine != want)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_norm_argmax_of_ties_and_nan(kind):
+    rng = np.random.default_rng(6)
+    n, k = 1003, 256
+    x, gain = stream(rng, 41, k)
+    fields, _, _ = segments((kind,), (n,), k, rng, bias=False, index=False)
+    for p in (1, 9, 41):
+        rows = x[:p].copy()
+        best = int(norm_argmax(rows, gain, "BF16", fields, "cuda")[0])
+        raw = stored(fields["w"])
+        kept = raw.copy()
+        for equal in ((best, n - 1), (3, best), (3, 500, best, n - 1)):
+            raw[list(equal)] = kept[best]
+            got = norm_argmax(rows, gain, "BF16", fields, "cuda")
+            assert got[0] == min(equal)
+            assert (got == norm_argmax(rows, gain, "BF16", fields, "definition", THREADS)).all()
+            raw[:] = kept
+        bias = np.zeros(n, F)
+        bias[[0, best]] = np.nan
+        with_nan = {**fields, "bias": bias}
+        got = norm_argmax(rows, gain, "BF16", with_nan, "cuda")
+        assert got[0] not in (0, best)
+        assert (got == norm_argmax(rows, gain, "BF16", with_nan, "definition", THREADS)).all()
+        rows[p - 1, 5] = np.nan
+        assert norm_argmax(rows, gain, "BF16", fields, "cuda")[p - 1] == 0
+
+
+# Rows.
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_gather_rows_is_the_definition(kind):
+    rng = np.random.default_rng(7)
+    for n, k in ((1, 256), (50, 512), (333, 1536), *(() if kind.endswith("_K") else ((37, 96),))):
+        table, _ = weights(kind, n, k, rng)
+        ids = rng.integers(0, n, 64).astype(np.int32)
+        ids[:2] = n - 1, 0
+        for count, scale in product((1, 3, 40, 64), (1.0, 2.5)):
+            out = {name: np.full((64, k), np.nan, F) for name in ("cuda", "definition")}
+            wild = np.where(np.arange(64) < count, ids, 10**9).astype(np.int32)
+            for name, y in out.items():
+                run("gather_rows", name, 1, table=table, ids=wild, count=ints(count), out=y,
+                    scale=scale)  # fmt: skip
+            assert out["cuda"][:count].tobytes() == out["definition"][:count].tobytes()
+
+
+@pytest.mark.parametrize("kind", ACTS)
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1), (5, 7), (40, 576), (9, 2048), (3, 8192), (64, 9, 64), (20, 3, 256), (1, 2, 33)],
+)
+def test_rms_norm(shape, kind):
+    rng = np.random.default_rng(8)
+    x = stream(rng, shape[0], int(np.prod(shape[1:])))[0].reshape(shape)
+    gain = rng.standard_normal(shape[-1]).astype(F)
+    want = rms_norm(x, gain, EPS, kind, "definition")
+    near(kind, rms_norm(x, gain, EPS, kind, "cuda"), want)
+    alone = np.concatenate([rms_norm(x[r : r + 1], gain, EPS, kind, "cuda") for r in range(len(x))])
+    for count in {1, len(x) // 2, len(x)}:
+        got = rms_norm(behind(x, count, len(x)), gain, EPS, kind, "cuda", count=count)
+        assert got[:count].tobytes() == alone[:count].tobytes()
+    if len(shape) == 3:  # heads inside of packed rows
+        packed = np.zeros((shape[0], 2, *shape[1:]), F)
+        packed[:, 1] = x
+        assert rms_norm(packed[:, 1], gain, EPS, kind, "cuda").tobytes() == alone.tobytes()
+
+
+def test_norm_add():
+    rng = np.random.default_rng(9)
+    for p, k in ((1, 1), (5, 33), (40, 576), (100, 2048)):
+        x, gain = stream(rng, p, k)
+        y = rng.standard_normal((p, k)).astype(F)
+        count = max(1, p - 1)
+        out = {name: y.copy() for name in ("cuda", "definition")}
+        for name, total in out.items():
+            run("norm_add", name, 1, x=behind(x, count, p), gain=gain, count=ints(count), y=total,
+                eps=EPS)  # fmt: skip
+        close_elements(out["cuda"][:count], out["definition"][:count])
+        part, total = np.full_like(x, np.nan), y.copy()
+        run("rms_norm", "cuda", 1, x=x, gain=gain, count=ints(p), out=part, eps=EPS)
+        run("add", "cuda", 1, x=part, count=ints(p), y=total)
+        assert out["cuda"][:count].tobytes() == total[:count].tobytes()
+
+
+@pytest.mark.parametrize("kind", ACTS)
+@pytest.mark.parametrize("neox", [0, 1])
+@pytest.mark.parametrize("dim, pairs", [(64, 32), (64, 8), (128, 64), (256, 128), (96, 48), (6, 2)])
+def test_rope(dim, pairs, neox, kind):
+    rng = np.random.default_rng(10)
+    pos = [0, 1, 17, 250, 511, 512, 4095, 32767, 65536, 131070, 131071]
+    x = rng.standard_normal((len(pos) + 3, 3, dim)).astype(F)
+    freq = (10000.0 ** (-np.arange(pairs) / pairs)).astype(F)
+    rows = behind(x, len(pos), len(x))
+    got = rope(rows, freq, pos, neox, kind, "cuda")[: len(pos)]
+    near(kind, got, rope(rows, freq, pos, neox, kind)[: len(pos)])
+    for r, at in enumerate(pos):
+        alone = rope(x[r : r + 1], freq, [at], neox, kind, "cuda")
+        assert alone.tobytes() == got[r : r + 1].tobytes()
+
+
+@pytest.mark.parametrize("source", ACTS)
+def test_kv_append_is_the_definition(source):
+    rng = np.random.default_rng(11)
+    for heads, dim, p in ((1, 16, 1), (3, 64, 5), (2, 256, 40), (4, 96, 100)):
+        live = max(1, p - 2)
+        k, v = (behind(rng.standard_normal((p, heads, dim)), live, p) for _ in range(2))
+        args = [rounded(x) if source == "BF16" else x for x in (k, v)]
+        slots = np.sort(rng.integers(0, 3, live)).tolist()
+        pos = rng.permutation(130)[:live].tolist()
+        before = to_bf16(rng.standard_normal((2, 3, 130, heads, dim)))
+        found = {}
+        for name in ("cuda", "definition"):
+            caches = before.copy()
+            run("kv_append", name, 1, k=args[0], v=args[1], rows=row_table(slots, pos, p),
+                count=ints(live), k_cache=bf16(caches[0]), v_cache=bf16(caches[1]))  # fmt: skip
+            found[name] = caches.tobytes()
+        assert found["cuda"] == found["definition"]
+
+
+@pytest.mark.parametrize("d", [1, 33, 576, 8192])
+def test_add_and_copy_rows_are_the_definition(d):
+    rng = np.random.default_rng(12)
+    for p in (1, 5, 40, 100):
+        x, y = rng.standard_normal((2, p, d)).astype(F)
+        count = max(1, p - 1)
+        rows = behind(x, count, p)
+        total, copy = y.copy(), np.zeros_like(x)
+        run("add", "cuda", 1, x=rows, count=ints(count), y=total)
+        run("copy_rows", "cuda", 1, x=rows, count=ints(count), out=copy)
+        assert total[:count].tobytes() == (y + x)[:count].tobytes()
+        assert copy[:count].tobytes() == x[:count].tobytes()
+
+
+@pytest.mark.parametrize("op", ["silu_mul", "gelu_mul"])
+@pytest.mark.parametrize("d", [4, 33, 1536])
+def test_gated_activations(d, op):
+    rng = np.random.default_rng(13)
+    for p in (1, 5, 40, 100):
+        gate, up = rng.standard_normal((2, p, d)).astype(F)
+        gate *= 4
+        gate[0, :4] = 0, 100, -100, -0.0
+        count = max(1, p - 1)
+        out = {}
+        for name in ("cuda", "definition"):
+            arg, out[name] = act_out((p, d), "BF16")
+            run(op, name, 1, gate=behind(gate, count, p), up=behind(up, count, p),
+                count=ints(count), out=arg)  # fmt: skip
+        near("BF16", out["cuda"][:count], out["definition"][:count])
+
+
+@pytest.mark.parametrize("v", [1, 7, 1000, 49152, 70001])
+def test_argmax_is_the_definition(v):
+    rng = np.random.default_rng(14)
+    for p in (1, 5, 40, 64, 100 if v > 1000 else 700):
+        x = rng.standard_normal((p, v)).astype(F)
+        x[1::4] = rng.integers(-9, 3, x[1::4].shape)  # many equal ones
+        x[2::8] = np.where(rng.random(x[2::8].shape) < 0.5, 0.0, -0.0)
+        x[3::8][rng.random(x[3::8].shape) < 0.3] = np.nan
+        x[4::8] = np.nan
+        x[5::16] = -np.inf
+        x[6::8, v // 2] = np.inf
+        count = max(1, p - 1)
+        ids = {name: np.full(p, -7, np.int32) for name in ("cuda", "definition")}
+        for name, out in ids.items():
+            run("argmax", name, THREADS, x=behind(x, count, p), count=ints(count), id=out)
+        assert (ids["cuda"][:count] == ids["definition"][:count]).all()
+
+
+# The round: all cases of test_ops_round.py, each op of theirs on both tables.
+
+
+def both(name, table="definition", threads=1, /, **fields):
+    """The op on CUDA, in place; the definition on copies has to leave the same bytes everywhere."""
+    copies = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in fields.items()}
+    run(name, "definition", 1, **copies)
+    run(name, "cuda", 1, **fields)
+    for field, value in fields.items():
+        if isinstance(value, np.ndarray):
+            assert value.tobytes() == copies[field].tobytes(), (name, field)
+
+
+CASES = {name: f for name, f in vars(round_cases).items() if name.startswith("test_")}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_round_ops(name, monkeypatch):
+    monkeypatch.setattr(round_cases, "run", both)
+    case = CASES[name]
+    case(*["definition"] * ("table" in inspect.signature(case).parameters))
+
+
+# Packing.
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_unpacking_gives_back_every_byte(kind):
+    rng = np.random.default_rng(15)
+    unit = 256 if kind.endswith("_K") else 32
+    for n, k in product((1, 7, 15, 16, 17, 33, 301), (unit, 2 * unit, 3 * unit, 9 * unit)):
+        if kind in IDS:
+            raw = random_bytes(kind, n * k // sizes(kind)[0], rng)
+        else:
+            raw = rng.integers(0, 256, (n * k, 4 if kind == "F32" else 2), dtype=np.uint8)
+        assert _native.repack(kind, raw.tobytes(), n, k) == raw.tobytes(), (n, k)
+
+
+# What has no kernel.
+
+
+def refused(message: str):
+    return pytest.raises(UnsupportedError, match=message)
+
+
+def test_refusals_of_products():
+    rng = np.random.default_rng(16)
+    x, gain = stream(rng, 2, 256)
+    fields, _, _ = segments(("F16",), (4,), 256, rng)
+    one, _, _ = segments(("F16",), (4,), 256, rng, index=False)
+    y = {"y0": np.zeros((2, 4), F)}
+    with refused(r"linear on CUDA: x: expected BF16 \(numerics bf16\), found F32"):
+        run("linear", "cuda", 1, x=x, count=ints(2), **fields, **y)
+    with refused(r"linear_add on CUDA: x: expected BF16 \(numerics bf16\), found F32"):
+        run("linear_add", "cuda", 1, x=x, count=ints(2), y=y["y0"], **one)
+    with refused(r"norm_linear on CUDA: act: expected BF16 \(numerics bf16\), found F32"):
+        norm_linear(x, gain, "F32", fields, (4,), "cuda")
+    with refused(r"norm_argmax on CUDA: act: expected BF16 \(numerics bf16\), found F32"):
+        norm_argmax(x, gain, "F32", one, "cuda")
+    two, _, _ = segments(("F16", "F16"), (4, 4), 256, rng)
+    with refused(r"norm_glu on CUDA: out: expected BF16 \(numerics bf16\), found F32"):
+        norm_glu(x, gain, "F32", two, 4, 0, "cuda")
+    for k in (8, 48):
+        narrow, _, _ = segments(("F16",), (4,), k, rng)
+        with refused(rf"linear on CUDA: w\[0\]: expected a multiple of 32 columns, found {k}"):
+            linear(x[:, :k], narrow, (4,))
+    known = "expected F32, F16, BF16, Q4_0, Q4_1, Q8_0, Q4_K, Q5_K or Q6_K"
+    for kind in ("Q5_0", "Q2_K", "IQ4_XS", "MXFP4"):
+        other, _, _ = segments(("F16", kind), (4, 4), 256, rng)
+        with refused(rf"linear on CUDA: w\[1\]: {known}, found {kind}"):
+            linear(x, other, (4, 4))
+        with refused(f"gather_rows on CUDA: table: {known}, found {kind}"):
+            run("gather_rows", "cuda", 1, table=other["w1"], ids=ints(1, 2), count=ints(2),
+                out=x.copy(), scale=1.0)  # fmt: skip
+    scaled, _, _ = segments(("F16",), (4,), 256, rng, scales=True)
+    with refused(r"linear on CUDA: scale\[0\]: expected no scales beside the weight, found some"):
+        linear(x, scaled, (4,))
+
+
+@pytest.mark.parametrize("op", ["silu_mul", "gelu_mul"])
+def test_refusals_of_gates(op):
+    gate = np.zeros((2, 8), F)
+    with refused(rf"{op} on CUDA: out: expected BF16 \(numerics bf16\), found F32"):
+        run(op, "cuda", 1, gate=gate, up=gate, count=ints(2), out=gate.copy())
+
+
+@pytest.mark.parametrize("dim", [8, 24, 272])
+def test_refusals_of_attention(dim):
+    q, cache = np.zeros((1, 2, dim), F), np.zeros((1, 4, 2, dim), F)
+    turned, _ = act(q, "BF16")
+    out, _ = act_out(q.shape, "BF16")
+    freq = np.ones(dim // 2, F)
+    pass_of = {"rows": row_table([0], [0]), "count": ints(1)}
+    how = {"scale": 1.0, "window": 0, "split": 128}
+    heads = f"q: expected heads of 16 to 256 elements in multiples of 16, found {dim}"
+    with refused(f"attend on CUDA: {heads}"):
+        run("attend", "cuda", 1, q=turned, k_cache=rounded(cache), v_cache=rounded(cache), out=out,
+            **pass_of, **how)  # fmt: skip
+    fresh = {"q": q, "k": q.copy(), "v": q.copy(), "freq": freq, "neox": 0, **pass_of, **how}
+    with refused(f"rope_attend on CUDA: {heads}"):
+        run("rope_attend", "cuda", 1, k_cache=rounded(cache), v_cache=rounded(cache), out=out,
+            **fresh)  # fmt: skip
+    found = r"expected BF16 \(numerics bf16\), found F32"
+    with refused(f"attend on CUDA: q: {found}"):
+        run("attend", "cuda", 1, q=q, k_cache=cache, v_cache=cache.copy(), out=q.copy(), **pass_of,
+            **how)  # fmt: skip
+    with refused(f"rope_attend on CUDA: k_cache: {found}"):
+        run("rope_attend", "cuda", 1, k_cache=cache, v_cache=cache.copy(), out=q.copy(), **fresh)
+    with refused(f"kv_append on CUDA: k_cache: {found}"):
+        run("kv_append", "cuda", 1, k=q, v=q.copy(), k_cache=cache, v_cache=cache.copy(), **pass_of)
+
+
+@pytest.mark.parametrize("n", [1, 1000, 1 << 20])
+def test_side_branches_are_joined(n):
+    """Copy on a branch beside an addition, then the copy is added: eager, then 50 times as a graph."""
+    x, y = np.arange(n, dtype=F) % 7, np.ones(n, F)
+    assert _native.branches(x, y, 50) == 3
+    assert y.tobytes() == (1 + 102 * x).astype(F).tobytes()
