@@ -411,3 +411,26 @@ def test_a_context_that_does_not_fit(llama: Path, tmp_path: Path) -> None:
                 engine(path, slots=64, context=2**22)
         assert device_memory() == before
         assert len(e.generate(PROMPT, 5, ignore_eos=True).ids) == 5
+
+
+def test_loading_tells_how_far_it_is(llama: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    with engine(llama, progress=lambda *told: seen.append(told)) as e:
+        weights = [(done, total) for stage, done, total in seen if stage == "weights"]
+        assert weights[0][0] == 0 and len({total for _, total in weights}) == 1
+        assert weights == sorted(weights) and weights[-1][0] < weights[-1][1]
+        assert weights[0][1] <= e.memory["device: weights, packed"] * 1.2
+
+
+def test_loading_can_be_ended(llama: Path) -> None:
+    def stop(stage: str, done: int, total: int) -> None:
+        if stage == "weights" and done > 0:
+            raise KeyboardInterrupt
+
+    before = device_memory()
+    with pytest.raises(KeyboardInterrupt):
+        engine(llama, progress=stop)
+    with engine(llama) as e:
+        assert e.generate(PROMPT, 2).ids
+    after = device_memory()
+    assert before is None or after is None or after <= before + (64 << 20)
