@@ -76,11 +76,11 @@ static void waiting_ends(void)
     sk_status st = SK_STATUS_INIT;
     clear_rings();
     records[1].seq = records[1].seq_end = 5;
-    SK_EXPECT_OK(sk_rings_wait(&rings, NULL, 5, &found, &st), &st); // asks no device
+    SK_EXPECT_OK(sk_rings_wait(&rings, NULL, 5, "round 5", &found, &st), &st); // asks no device
     SK_EXPECT(found == &records[1]);
     // The device is asked after a while, and here it answers that there is none.
-    SK_EXPECT_FAIL(SK_UNSUPPORTED, "NO_CUDA_BUILD", sk_rings_wait(&rings, NULL, 6, &found, &st),
-                   &st);
+    SK_EXPECT_FAIL(SK_UNSUPPORTED, "NO_CUDA_BUILD",
+                   sk_rings_wait(&rings, NULL, 6, "round 6", &found, &st), &st);
     SK_EXPECT(found == NULL);
 }
 
