@@ -170,6 +170,8 @@ class BuildExt(build_ext):
         steps = []
         sources = list(ext.sources)
         for null, real in STAND_INS.items() if nvcc else ():
+            if null not in sources:
+                continue
             at = sources.index(null)
             sources[at : at + 1] = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(real))
         for src in sources:
@@ -181,6 +183,7 @@ class BuildExt(build_ext):
             steps.append(Step("CC", src, ".o", cmd, key, late))
         for src in words("kernels/sources.txt") if nvcc else []:
             cmd = [nvcc, *words("kernels/flags.txt"), *["-Werror", "all-warnings"] * werror]
+            cmd += ["-lineinfo"] * debug  # names files by their path on this machine
             codes = [(a.split("-")[0], "compute" if "-" in a else "sm") for a in archs]
             cmd += [f"-gencode=arch=compute_{n},code={kind}_{n}" for n, kind in codes]
             steps.append(Step("NVCC", src, ".o", [*cmd, "-Icsrc", "-I.", "-c", src], [nvcc_id]))
