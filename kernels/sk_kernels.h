@@ -38,13 +38,6 @@ typedef struct sk_launch {
 
 /* One launcher per op, sk_k_<op>(arguments, launch). */
 #define SK_OP(name, fields) int32_t sk_k_##name(const sk_##name##_args *a, const sk_launch *l);
-#define IN(op, f)
-#define OUT(op, f)
-#define INOUT(op, f)
-#define OPT(op, f)
-#define OPTOUT(op, f)
-#define I32(op, f)
-#define F32(op, f)
 #include "op/ops.def"
 
 /* Several steps in one launch, with the results of one after the other. round_open: `none` or

@@ -27,12 +27,6 @@ typedef struct once {
     uint8_t *block;
 } once;
 
-static bool is_packed(enum sk_op op, const sk_field *f)
-{
-    if (op == SK_OP_gather_rows) return strcmp(f->name, "table") == 0;
-    return f->name[0] == 'w' && (f->name[1] == '\0' || f->name[1] == '[');
-}
-
 /* Arguments that share their first byte, as an input and an output may, share their copy. */
 static sk_code add_shadow(once *c, enum sk_op op, const sk_field *f, const sk_view *v, size_t *at,
                           sk_status *st)
@@ -43,7 +37,7 @@ static sk_code add_shadow(once *c, enum sk_op op, const sk_field *f, const sk_vi
         !sk_dtype_row_bytes(v->dtype, (uint64_t)v->dim[v->rank - 1], &row_bytes))
         return SK_FAIL(st, SK_INVALID, "%s: %s: size outside the allowed range", sk_ops[op].name,
                        f->name);
-    if (is_packed(op, f)) {
+    if (sk_cuda_takes_packed(op, f)) {
         if (v->dim[0] > 1 && (uint64_t)v->stride[0] != row_bytes)
             return SK_FAIL(st, SK_UNSUPPORTED,
                            "%s on CUDA: %s: expected dense rows, found a stride", sk_ops[op].name,

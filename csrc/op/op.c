@@ -17,24 +17,10 @@
 
 #define SK_OP(name, ...)                                                                           \
     _Static_assert(sizeof(sk_##name##_args) <= SK_ARGS_MAX, "argument struct of " #name);
-#define IN(op, f)
-#define OUT(op, f)
-#define INOUT(op, f)
-#define OPT(op, f)
-#define OPTOUT(op, f)
-#define I32(op, f)
-#define F32(op, f)
 #include "op/ops.def"
 
 const sk_op_desc sk_ops[SK_OP_COUNT] = {
 #define SK_OP(name, ...) [SK_OP_##name] = {#name, sizeof(sk_##name##_args), fields_##name},
-#define IN(op, f)
-#define OUT(op, f)
-#define INOUT(op, f)
-#define OPT(op, f)
-#define OPTOUT(op, f)
-#define I32(op, f)
-#define F32(op, f)
 #include "op/ops.def"
 };
 

@@ -9,13 +9,6 @@
 
 enum sk_op {
 #define SK_OP(name, fields) SK_OP_##name,
-#define IN(op, f)
-#define OUT(op, f)
-#define INOUT(op, f)
-#define OPT(op, f)
-#define OPTOUT(op, f)
-#define I32(op, f)
-#define F32(op, f)
 #include "op/ops.def"
     SK_OP_COUNT
 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +14,7 @@ from stoker import Engine
 
 pytestmark = pytest.mark.model
 
-PROMPTS = {
-    "prose": "The old lighthouse keeper climbed the stairs every evening, because",
-    "python": "def quicksort(items):\n    if len(items) < 2:\n        return items\n    pivot =",
-    "c": "int main(int argc, char **argv)\n{\n    for (int i = 0; i < argc; i++) {\n        printf(",
-    "json": '{"users": [{"name": "ada", "id": 1}, {"name": "alan", "id": 2}, {"name": "grace",',
-    "cyrillic": "Москва — столица России, а Париж — столица",
-    "chinese": "今天天气很好，我们一起去公园散步。昨天",
-    "numbers": "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,",
-    "repetition": "the cat sat on the mat. the cat sat on the mat. the cat sat on the mat. the cat",
-    "list": "Shopping list:\n- apples\n- pears\n- apples\n- pears\n- apples\n",
-    "one token": "Once",
-}
+PROMPTS = json.loads((Path(__file__).parents[1] / "data/prompts.json").read_text())
 TOKENS = 24
 
 

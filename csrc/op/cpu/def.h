@@ -8,13 +8,6 @@
 
 /* One function per op: sk_cpu_ctl_read, sk_cpu_commit, ... */
 #define SK_OP(name, fields) void sk_cpu_##name(const void *args, const sk_cpu *cpu);
-#define IN(op, f)
-#define OUT(op, f)
-#define INOUT(op, f)
-#define OPT(op, f)
-#define OPTOUT(op, f)
-#define I32(op, f)
-#define F32(op, f)
 #include "op/ops.def"
 
 #define SK_LANES 8 // accumulators of every sum in FP32; element j belongs to number j mod 8

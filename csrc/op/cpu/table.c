@@ -3,13 +3,6 @@
 
 const sk_cpu_fn sk_cpu_ops[SK_OP_COUNT] = {
 #define SK_OP(name, fields) [SK_OP_##name] = sk_cpu_##name,
-#define IN(op, f)
-#define OUT(op, f)
-#define INOUT(op, f)
-#define OPT(op, f)
-#define OPTOUT(op, f)
-#define I32(op, f)
-#define F32(op, f)
 #include "op/ops.def"
 };
 

@@ -20,12 +20,6 @@ static sk_code refuse_number(sk_status *st, enum sk_op op, const char *field, co
                    field, expected, (long long)found);
 }
 
-/* Is `f` one of the weights that are packed, or a table of rows? */
-static bool is_weight(const sk_field *f)
-{
-    return strncmp(f->name, "w", 1) == 0 && (f->name[1] == '\0' || f->name[1] == '[');
-}
-
 static bool is_scale(const sk_field *f)
 {
     return strncmp(f->name, "scale", 5) == 0 && f->kind == SK_FIELD_VIEW;
@@ -80,8 +74,7 @@ sk_code sk_cuda_check(enum sk_op op, const void *args, sk_status *st)
         v = sk_field_view_const(args, f);
         if (!sk_view_present(v)) continue;
         if (is_scale(f)) return refuse(st, op, f->name, "no scales beside the weight", "some");
-        if (is_weight(f) || (op == SK_OP_gather_rows && strcmp(f->name, "table") == 0))
-            SK_TRY(check_weight(op, f, v, st));
+        if (sk_cuda_takes_packed(op, f)) SK_TRY(check_weight(op, f, v, st));
         SK_TRY(check_acts(op, f, v, st));
     }
     switch (op) {

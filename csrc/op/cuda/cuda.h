@@ -5,6 +5,8 @@
 #include "kernels/sk_kernels.h"
 #include "op/op.h"
 
+#include <string.h>
+
 /* Enqueues one op; 0 or a CUDA error number. Arguments are bound to device addresses and have
  * passed sk_op_check and sk_cuda_check. */
 typedef int32_t (*sk_cuda_fn)(const void *args, const sk_launch *l);
@@ -26,6 +28,13 @@ SK_MUST_USE sk_code sk_cuda_check(enum sk_op op, const void *args, sk_status *st
 
 /* Scratch of the step: a function of shapes and the tier's bound. */
 uint64_t sk_cuda_work_bytes(enum sk_op op, const void *args, int32_t ctx_bound);
+
+/* Is the field a matrix in packed order: a weight of a product, or a table of rows? */
+static inline bool sk_cuda_takes_packed(enum sk_op op, const sk_field *f)
+{
+    if (op == SK_OP_gather_rows) return strcmp(f->name, "table") == 0;
+    return f->name[0] == 'w' && (f->name[1] == '\0' || f->name[1] == '[');
+}
 
 /* Is this weight packed on the device? Matrices are; vectors stay as they are. */
 bool sk_cuda_is_packed(int32_t rank);

@@ -4,23 +4,9 @@
 /* One wrapper an op gives all launchers the same type. */
 #define SK_OP(name, fields)                                                                        \
     static int32_t run_##name(const void *args, const sk_launch *l) { return sk_k_##name(args, l); }
-#define IN(op, f)
-#define OUT(op, f)
-#define INOUT(op, f)
-#define OPT(op, f)
-#define OPTOUT(op, f)
-#define I32(op, f)
-#define F32(op, f)
 #include "op/ops.def"
 
 const sk_cuda_fn sk_cuda_ops[SK_OP_COUNT] = {
 #define SK_OP(name, fields) [SK_OP_##name] = run_##name,
-#define IN(op, f)
-#define OUT(op, f)
-#define INOUT(op, f)
-#define OPT(op, f)
-#define OPTOUT(op, f)
-#define I32(op, f)
-#define F32(op, f)
 #include "op/ops.def"
 };
