@@ -27,7 +27,7 @@ SOURCES := $(call list,csrc/sources.txt)
 TREE    := $(shell find csrc kernels python -name '*.[ch]' -o -name '*.cu*' -o -name '*.txt' \
              -o -name '*.py' -o -name '*.pyi') setup.py pyproject.toml
 
-.PHONY: help demo test test-py test-c clang asan asan-c asan-py fuzz kernels format format-check layers \
+.PHONY: help demo test test-py test-c test-formats clang asan asan-c asan-py fuzz kernels format format-check layers \
         sizes lint wheel wheel-test clean build
 help:
 	@sed -n 's/^## //p' Makefile
@@ -43,7 +43,7 @@ demo: .venv-demo/ready
 	$(Q)touch $@
 
 ## test          C tests and pytest, in a fresh environment
-test: test-c test-py
+test: test-c test-formats test-py
 
 # An editable install: from here on only the extension is rebuilt, by `make build`.
 .venv-test/ready: pyproject.toml
@@ -83,6 +83,23 @@ $(eval $(call c_variant,asan,$$(C_SAN)))
 test-c:
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) build/c/plain/sk_tests
 	$(Q)build/c/plain/sk_tests $(TESTS)
+
+## test-formats  what the kernels decode of packed weights, on the host; needs CUDA's headers, no GPU
+CUDA_HEADER := $(firstword $(wildcard $(addsuffix /include/cuda_fp16.h,$(CUDA_HOME) $(CUDA_PATH) \
+                 $(patsubst %/bin/nvcc,%,$(shell command -v nvcc)) /usr/local/cuda)))
+FORMAT_PARTS := $(patsubst %,build/c/plain/csrc/base/%.o, \
+                  codebooks dtype float8 quant quant_iq quant_k quant_simple)
+ifeq ($(and $(CUDA_HEADER),$(shell command -v $(CXX))),)
+test-formats:
+	@echo 'packed formats: skipped, there is no C++ compiler or no CUDA header'
+else
+test-formats: build/c/plain/formats_test
+	$(Q)$<
+endif
+build/c/plain/formats_test: tests/c/formats_test.cpp $(FORMAT_PARTS) Makefile
+	$(Q)$(CXX) -std=c++17 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icsrc -I. \
+	    -isystem $(dir $(CUDA_HEADER)) -MMD -MP $< $(FORMAT_PARTS) -o $@
+-include build/c/plain/formats_test.d
 
 ## asan          C tests and pytest under AddressSanitizer and UBSan
 asan: asan-c asan-py
@@ -151,7 +168,8 @@ kernels: .venv-test/ready .venv-test/cuobjdump
 	$(Q)touch $@
 
 ## format        rewrite C, CUDA and Python in the house format; format-check only looks
-C_FILES  := $(shell find csrc kernels tests/c tests/edges -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
+C_FILES  := $(shell find csrc kernels tests/c tests/edges -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \
+              -o -name '*.cpp')
 PY_FILES := setup.py python tests tools $(wildcard benchmarks)
 format: .venv-test/lint
 	$(Q)clang-format -i $(C_FILES)

@@ -2,7 +2,7 @@
  *
  * A launcher enqueues on the stream and returns 0 or the CUDA error number. It never allocates,
  * synchronises, reads device memory on the host, touches the default stream or sets device state,
- * so it can be recorded. Pointers in the arguments are device pointers; weights of rank 2 are
+ * so it can be recorded. Pointers in the arguments are device pointers; weights of rank 2 and 3 are
  * packed (kernels/linear/pack.cuh), everything else is as the contract says. Arguments have passed
  * sk_op_check and sk_k_check. */
 #ifndef SK_KERNELS_H
@@ -29,12 +29,15 @@ typedef struct sk_launch {
     // 1: whatever wrote the row table and the count has ended when the step starts, so that kernels
     // may read them ahead of the dependency wait.
     int32_t rows_ready;
+    // 1: so has whatever wrote the work list of experts.
+    int32_t list_ready;
     // 1: the kernel may let its successor start ahead of its own wait, as it reads nothing there
     // but constants.
     int32_t open_early;
 } sk_launch;
 
 #define SK_SYNC_WORDS 4096
+#define SK_ROUTES_MAX 4096 // that route_list sorts: keys in the shared memory of any GPU
 
 /* One launcher per op, sk_k_<op>(arguments, launch). */
 #define SK_OP(name, fields) int32_t sk_k_##name(const sk_##name##_args *a, const sk_launch *l);
@@ -61,6 +64,10 @@ int32_t sk_k_has_edges(void);
 
 /* 1 when weights of this sk_dtype have kernels. */
 int32_t sk_k_packs(int32_t dtype);
+/* 1 when such weights may have scales beside them. */
+int32_t sk_k_scales(int32_t dtype);
+/* 1 when those of experts have. Theirs are [e, n, k]: e packed matrices one after the other. */
+int32_t sk_k_has_experts(int32_t dtype);
 /* Bytes of a packed weight [n, k]: those of the file, rows padded to whole tiles of 16 and columns
  * to whole units of the type. */
 uint64_t sk_k_packed_bytes(int32_t dtype, int64_t n, int64_t k);
@@ -71,6 +78,10 @@ int32_t sk_k_pack(int32_t dtype, const uint8_t *raw, uint8_t *packed, int64_t ro
 /* The inverse: rows back in file order. */
 int32_t sk_k_unpack(int32_t dtype, const uint8_t *packed, uint8_t *raw, int64_t row, int64_t rows,
                     int64_t n, int64_t k, struct CUstream_st *stream);
+
+/* Columns of which each part of linear_parts takes a multiple: a slice of the sum over K. 0: there
+ * is no such product of this type with so many columns. */
+int64_t sk_k_part_unit(int32_t dtype, int64_t k);
 
 /* Scratch bytes that the linear and attention families want; functions of shapes only. */
 uint64_t sk_k_linear_work(int64_t rows, int64_t k, int64_t n_out, int32_t n_hidden);

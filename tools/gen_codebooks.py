@@ -1,4 +1,5 @@
-"""Writes csrc/base/codebooks.[ch]: the number tables of the codebook formats.
+"""Writes csrc/base/codebooks.[ch] and kernels/linear/codebooks.cuh: the number tables of the codebook
+formats, for the definition and for the kernels.
 
 The tables are facts of the file format. They are taken at run time from the packed form in the
 `gguf` package, unpacked, and compared with the fingerprints below (SHA-256 of the whole table as
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from gguf import quants
 
-BASE = Path(__file__).resolve().parent.parent / "csrc" / "base"
+ROOT = Path(__file__).resolve().parent.parent
 
 # class of the package: (our name, entries, components of one, values, SHA-256 packed, unpacked)
 GRIDS = {
@@ -77,6 +78,19 @@ HEADER = """\
 """
 
 
+CUDA_HEADER = """\
+/* Number tables of the codebook formats, as csrc/base/codebooks.h has them: facts of the file
+ * format, written by tools/gen_codebooks.py and not by hand. table.cuh makes entries out of them
+ * when it is compiled. */
+#pragma once
+
+#include <stdint.h>
+
+namespace sk
+{
+"""
+
+
 def check(what: str, data: bytes, want: str) -> None:
     found = hashlib.sha256(data).hexdigest()
     if found != want:
@@ -127,8 +141,30 @@ def declare(kind: str, name: str, n: int, items: list[str]) -> tuple[str, str]:
     return f"extern {head};\n", f"\n{head} = {body};\n"
 
 
+def constant(kind: str, name: str, items: list[str]) -> str:
+    """A table of the kernels."""
+    head = f"constexpr {kind} {name}[{len(items)}] = "
+    body = f"{{{', '.join(items)}}};\n"
+    if len(head) + len(body) > 100:
+        body = f"{{\n{rows(items)}\n}};\n"
+    return f"\n{head}{body}"
+
+
+def cuda_text() -> str:
+    out = CUDA_HEADER
+    for name, (own, _, _, values, _, _) in GRIDS.items():
+        title = own.capitalize()
+        out += constant("uint16_t", f"kGrid{title}", [f"0x{e:04x}" for e in grid(name)])
+        if name not in ("IQ2_XS", "IQ2_S"):  # as IQ2_XXS
+            out += constant("int", f"kValues{title}", [str(v) for v in values])
+    for name, (own, _, _) in VALUES.items():
+        values = np.array(getattr(quants, name).kvalues, np.int8)
+        out += constant("int", f"kValues{own.capitalize()}", [str(v) for v in values])
+    return out + "\n} // namespace sk\n"
+
+
 def texts() -> dict[str, str]:
-    """File name to contents."""
+    """Path to contents."""
     h, c = HEADER, "/* Written by tools/gen_codebooks.py; see codebooks.h. */\n"
     c += '#include "base/codebooks.h"\n'
     made: list[tuple[str, str, str]] = []
@@ -157,7 +193,11 @@ def texts() -> dict[str, str]:
     for note, declaration, definition in made:
         h += f"/* {note} */\n{declaration}"
         c += definition
-    return {"codebooks.h": h + "\n#endif\n", "codebooks.c": c}
+    return {
+        "csrc/base/codebooks.h": h + "\n#endif\n",
+        "csrc/base/codebooks.c": c,
+        "kernels/linear/codebooks.cuh": cuda_text(),
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -166,10 +206,10 @@ def main(arguments: list[str] | None = None) -> int:
     only_check = parser.parse_args(arguments).check
     stale = 0
     for name, text in texts().items():
-        path = BASE / name
+        path = ROOT / name
         if only_check:
             current = path.is_file() and path.read_text() == text
-            print(f"{path.relative_to(BASE.parent.parent)}: {'current' if current else 'STALE'}")
+            print(f"{name}: {'current' if current else 'STALE'}")
             stale += not current
         else:
             path.write_text(text)

@@ -31,10 +31,10 @@ static uint64_t bytes_of(const sk_floor_case *c, int64_t i)
 }
 
 /* What is asked of one SM decides: little needs few threads, which start and end sooner. */
-static int32_t shape_of(const run *r, uint64_t bytes)
+static int32_t shape_of(int32_t shape, uint64_t bytes, int32_t n_sm)
 {
-    uint64_t share = bytes / (uint64_t)r->launch.n_sm;
-    if (r->c->shape >= 0) return r->c->shape;
+    uint64_t share = bytes / (uint64_t)n_sm;
+    if (shape >= 0) return shape;
     return share <= 32 << 10 ? 0 : share <= 64 << 10 ? 1 : 3;
 }
 
@@ -42,8 +42,10 @@ static sk_code put_read(run *r, int64_t i, sk_status *st)
 {
     uint64_t bytes = bytes_of(r->c, i);
     if (r->arena_bytes - r->at < bytes) r->at = 0;
-    SK_TRY(sk_dev_check(sk_f_read(r->arena + r->at, bytes, shape_of(r, bytes), sink(r), &r->launch),
-                        "floor read", (int32_t)i, st));
+    SK_TRY(
+        sk_dev_check(sk_f_read(r->arena + r->at, bytes,
+                               shape_of(r->c->shape, bytes, r->launch.n_sm), sink(r), &r->launch),
+                     "floor read", (int32_t)i, st));
     r->at += bytes;
     return SK_OK;
 }
@@ -209,6 +211,14 @@ static sk_code measure(run *r, double *us, sk_floor_about *about, sk_status *st)
         SK_TRY(sample(r, &cold, st));
     for (int32_t i = 0; i < r->c->n_samples; i++) SK_TRY(sample(r, &us[i], st));
     return SK_OK;
+}
+
+sk_code sk_floor_put_read(sk_dev *d, const uint8_t *p, uint64_t bytes, int32_t shape, bool edge,
+                          uint32_t *sink, sk_status *st)
+{
+    const sk_f_launch l = {sk_dev_stream(d), sk_dev_about(d)->n_sm, edge};
+    return sk_dev_check(sk_f_read(p, bytes, shape_of(shape, bytes, l.n_sm), sink, &l), "floor read",
+                        -1, st);
 }
 
 sk_code sk_floor_run(int32_t device, const sk_floor_case *c, double *us, sk_floor_about *about,

@@ -116,3 +116,9 @@ sk_code sk_floor_run(int32_t device, const sk_floor_case *c, double *us, sk_floo
     sk_code rc = sk_floor_check(c, st);
     return rc != SK_OK ? rc : none(st);
 }
+
+sk_code sk_floor_put_read(sk_dev *d, const uint8_t *p, uint64_t bytes, int32_t shape, bool edge,
+                          uint32_t *sink, sk_status *st)
+{
+    return none(st);
+}

@@ -4,7 +4,7 @@
 #ifndef SK_FLOOR_H
 #define SK_FLOOR_H
 
-#include "base/status.h"
+#include "dev/dev.h"
 
 /* X(kind, name). One sample is, in microseconds:
  *   copy     device time of a copy of `bytes` within the device
@@ -63,5 +63,10 @@ SK_MUST_USE sk_code sk_floor_check(const sk_floor_case *c, sk_status *st);
  * time of something else is not reported. */
 SK_MUST_USE sk_code sk_floor_run(int32_t device, const sk_floor_case *c, double *us,
                                  sk_floor_about *about, sk_status *st);
+
+/* Enqueues the reading kernel on the stream of `d`: `bytes` (a multiple of 16) from p, in a launch
+ * shape as above. Can be recorded. *sink gets nothing that means anything. */
+SK_MUST_USE sk_code sk_floor_put_read(sk_dev *d, const uint8_t *p, uint64_t bytes, int32_t shape,
+                                      bool edge, uint32_t *sink, sk_status *st);
 
 #endif

@@ -19,10 +19,11 @@ static bool in_state(const sk_program *p, size_t buf)
     return b->role == SK_ROLE_STATE || b->role == SK_ROLE_PENDING || b->role == SK_ROLE_CONTROL;
 }
 
+static bool is_packed(const sk_buf *b) { return !b->as_is && sk_cuda_is_packed(b->rank); }
+
 static uint64_t weight_bytes(const sk_buf *b)
 {
-    return sk_cuda_is_packed(b->rank) ? sk_k_packed_bytes(b->dtype, b->dim[0], b->dim[1])
-                                      : b->bytes;
+    return is_packed(b) ? sk_cuda_packed_bytes(b->dtype, b->rank, b->dim) : b->bytes;
 }
 
 /* Walks the buffers of one block; with `base` the addresses are handed out. */
@@ -108,22 +109,37 @@ static sk_code check_plans(const sk_program *p, sk_status *st)
  */
 
 /* Packs one matrix, a piece of whole tiles at a time; the pieces are staged at `raw`. */
-static sk_code upload_matrix(sk_device *d, const sk_buf *b, uint8_t *to, uint8_t *raw,
-                             uint64_t raw_bytes, sk_status *st)
+static sk_code upload_matrix(sk_device *d, const sk_buf *b, const uint8_t *from, uint8_t *to,
+                             uint8_t *raw, uint64_t raw_bytes, sk_status *st)
 {
-    const uint64_t row_bytes = b->bytes / (uint64_t)b->dim[0];
-    int64_t piece = (int64_t)(raw_bytes / row_bytes) / 16 * 16;
+    const int64_t rows = b->dim[b->rank - 2], k = b->dim[b->rank - 1];
+    uint64_t row_bytes = 0;
+    int64_t piece;
+    (void)sk_dtype_row_bytes(b->dtype, (uint64_t)k, &row_bytes);
+    piece = (int64_t)(raw_bytes / row_bytes) / 16 * 16;
     if (piece < 16)
         return SK_FAIL(st, SK_UNSUPPORTED, "%s: rows of %llu bytes do not fit the staging block",
                        b->name, (unsigned long long)row_bytes);
-    for (int64_t row = 0; row < b->dim[0]; row += piece) {
-        const int64_t n = b->dim[0] - row < piece ? b->dim[0] - row : piece;
-        SK_TRY(sk_dev_write(d->dev, raw, b->source + (uint64_t)row * row_bytes,
-                            (uint64_t)n * row_bytes, st));
-        SK_TRY(sk_dev_check(
-            sk_k_pack(b->dtype, raw, to, row, n, b->dim[0], b->dim[1], sk_dev_stream(d->dev)),
-            "packing a weight", -1, st));
+    for (int64_t row = 0; row < rows; row += piece) {
+        const int64_t n = rows - row < piece ? rows - row : piece;
+        SK_TRY(sk_dev_write(d->dev, raw, from + (uint64_t)row * row_bytes, (uint64_t)n * row_bytes,
+                            st));
+        SK_TRY(sk_dev_check(sk_k_pack(b->dtype, raw, to, row, n, rows, k, sk_dev_stream(d->dev)),
+                            "packing a weight", -1, st));
     }
+    return SK_OK;
+}
+
+/* The matrices of a weight, one after the other. */
+static sk_code upload_packed(sk_device *d, const sk_buf *b, uint8_t *to, uint8_t *raw,
+                             uint64_t raw_bytes, sk_status *st)
+{
+    const int64_t matrices = b->rank == 3 ? b->dim[0] : 1;
+    const uint64_t from_step = b->bytes / (uint64_t)matrices;
+    const uint64_t to_step = sk_cuda_packed_bytes(b->dtype, b->rank, b->dim) / (uint64_t)matrices;
+    for (int64_t i = 0; i < matrices; i++)
+        SK_TRY(upload_matrix(d, b, b->source + (uint64_t)i * from_step, to + (uint64_t)i * to_step,
+                             raw, raw_bytes, st));
     return SK_OK;
 }
 
@@ -148,8 +164,8 @@ static sk_code upload(sk_device *d, const sk_program *p, uint8_t *const *addr, u
             return SK_FAIL(st, SK_STATE, "weights: loading was ended after %llu of %llu bytes",
                            (unsigned long long)done, (unsigned long long)total);
         done += b->bytes;
-        if (sk_cuda_is_packed(b->rank))
-            SK_TRY(upload_matrix(d, b, addr[i], raw, STAGE_BYTES, st));
+        if (is_packed(b))
+            SK_TRY(upload_packed(d, b, addr[i], raw, STAGE_BYTES, st));
         else
             SK_TRY(sk_dev_write(d->dev, addr[i], b->source, b->bytes, st));
     }

@@ -117,17 +117,36 @@ static sk_rule rule_of(const sk_diff *d, enum sk_op op, int32_t dtype)
     if (dtype == SK_BF16) return SK_RULE_BF16;
     if (op == SK_OP_norm_argmax) return SK_RULE_CHOICE;
     if (dtype != SK_F32 || op == SK_OP_copy_rows) return SK_RULE_EXACT;
-    if (op == SK_OP_linear || op == SK_OP_norm_linear || op == SK_OP_linear_add)
+    if (op == SK_OP_linear || op == SK_OP_norm_linear || op == SK_OP_linear_add ||
+        op == SK_OP_linear_parts || op == SK_OP_expert_linear)
         return SK_RULE_LINEAR;
     return SK_RULE_ELEMENTS;
+}
+
+static int64_t clipped(int64_t n, int64_t most) { return n < 0 ? 0 : n > most ? most : n; }
+
+static int64_t number_in(const sk_view *v) { return *(const int32_t *)(const void *)v->p; }
+
+/* Routes in a work list: those of the live rows, which come first. */
+static int64_t routes_in(const sk_view *list, int64_t n)
+{
+    int64_t routes = 0;
+    for (int64_t i = 0; i < clipped(n, list->dim[0]); i++)
+        routes += ((const sk_route_entry *)(const void *)sk_view_row(list, i))->n;
+    return routes;
 }
 
 /* Entries of dim 0 that mean something. */
 static int64_t live_of(const sk_bound *b, size_t step, const sk_view *v)
 {
+    const void *args = b->args + b->plan->steps[step].args_at;
     const sk_view *count = find_input(b, step, "count");
-    const int64_t n = count ? *(const int32_t *)(const void *)count->p : v->dim[0];
-    return n < 0 ? 0 : n > v->dim[0] ? v->dim[0] : n;
+    const sk_view *list = find_input(b, step, "list");
+    int64_t n = count ? number_in(count) : v->dim[0];
+    if (list) n = routes_in(list, number_in(find_input(b, step, "n")));
+    if (b->plan->steps[step].op == SK_OP_route_list && v->rank == 2)
+        n = number_in(&((const sk_route_list_args *)args)->n);
+    return clipped(n, v->dim[0]);
 }
 
 /* The rows along the last dimension in what lies at `off`, an index of the dimensions before
@@ -217,6 +236,20 @@ static void add_scores(const sk_diff *d, sk_gap *g, const sk_norm_argmax_args *a
     }
 }
 
+/* A product in parts: rows are the second dimension. */
+static int64_t add_parts(sk_gap *g, const sk_bound *b, size_t step, const sk_view *v,
+                         const uint8_t *got)
+{
+    sk_view part = sk_view_dense(v->buf, v->dtype, 2, v->dim + 1);
+    const int64_t live = live_of(b, step, &part);
+    part.stride[0] = v->stride[1];
+    for (int64_t i = 0; i < v->dim[0]; i++) {
+        part.p = v->p + i * v->stride[0];
+        add_live(g, &part, got + i * v->stride[0], live);
+    }
+    return live;
+}
+
 static void measure(const sk_diff *d, const sk_bound *b, size_t step, const sk_view *v,
                     uint64_t bytes, sk_diff_item *it)
 {
@@ -226,6 +259,10 @@ static void measure(const sk_diff *d, const sk_bound *b, size_t step, const sk_v
         const sk_row *table = (const sk_row *)(const void *)rows->p;
         it->rows = live_of(b, step, rows);
         add_cache(&it->gap, v, d->got, bytes, table, it->rows);
+        return;
+    }
+    if (b->plan->steps[step].op == SK_OP_linear_parts) {
+        it->rows = add_parts(&it->gap, b, step, v, d->got);
         return;
     }
     it->rows = live_of(b, step, v);

@@ -27,23 +27,40 @@ typedef struct once {
     uint8_t *block;
 } once;
 
+/* Rows along the last dimension, in all. */
+static uint64_t rows_of(const sk_view *v)
+{
+    uint64_t n = 1;
+    for (int32_t i = 0; i < v->rank - 1; i++) n *= (uint64_t)v->dim[i];
+    return n;
+}
+
+sk_code sk_once_packed(enum sk_op op, const sk_field *f, const sk_view *v, uint64_t *bytes,
+                       sk_status *st)
+{
+    uint64_t row_bytes, span;
+    *bytes = 0;
+    if (!sk_cuda_takes_packed(op, f)) return SK_OK;
+    if (!sk_view_span(v, &span) ||
+        !sk_dtype_row_bytes(v->dtype, (uint64_t)v->dim[v->rank - 1], &row_bytes))
+        return SK_FAIL(st, SK_INVALID, "%s: %s: size outside the allowed range", sk_ops[op].name,
+                       f->name);
+    if (span != rows_of(v) * row_bytes)
+        return SK_FAIL(st, SK_UNSUPPORTED, "%s on CUDA: %s: expected dense rows, found a stride",
+                       sk_ops[op].name, f->name);
+    *bytes = sk_cuda_packed_bytes(v->dtype, v->rank, v->dim);
+    return SK_OK;
+}
+
 /* Arguments that share their first byte, as an input and an output may, share their copy. */
 static sk_code add_shadow(once *c, enum sk_op op, const sk_field *f, const sk_view *v, size_t *at,
                           sk_status *st)
 {
     shadow s = {.host = v->p, .written = (f->mode & SK_WRITE) != 0, .view = *v};
-    uint64_t row_bytes;
-    if (!sk_view_span(v, &s.bytes) ||
-        !sk_dtype_row_bytes(v->dtype, (uint64_t)v->dim[v->rank - 1], &row_bytes))
+    if (!sk_view_span(v, &s.bytes))
         return SK_FAIL(st, SK_INVALID, "%s: %s: size outside the allowed range", sk_ops[op].name,
                        f->name);
-    if (sk_cuda_takes_packed(op, f)) {
-        if (v->dim[0] > 1 && (uint64_t)v->stride[0] != row_bytes)
-            return SK_FAIL(st, SK_UNSUPPORTED,
-                           "%s on CUDA: %s: expected dense rows, found a stride", sk_ops[op].name,
-                           f->name);
-        s.packed = sk_k_packed_bytes(v->dtype, v->dim[0], v->dim[1]);
-    }
+    SK_TRY(sk_once_packed(op, f, v, &s.packed, st));
     for (size_t i = 0; i < c->n; i++)
         if (c->shadows[i].host == s.host && !s.packed && !c->shadows[i].packed) {
             *at = i;
@@ -85,17 +102,35 @@ static void bind_views(const once *c, enum sk_op op, void *args, const size_t *w
     }
 }
 
-static sk_code upload_packed(const once *c, const shadow *s, sk_status *st)
+/* The matrices of a weight, one after the other, from file order into their places, or back. */
+static sk_code pack_all(sk_dev *dev, const sk_view *v, uint8_t *raw, uint8_t *packed, bool back,
+                        sk_status *st)
 {
-    sk_dev *dev = c->o->dev;
+    const int64_t n = v->dim[v->rank - 2], k = v->dim[v->rank - 1];
+    const int64_t matrices = v->rank == 3 ? v->dim[0] : 1;
+    const uint64_t step = sk_k_packed_bytes(v->dtype, n, k);
+    uint64_t row_bytes = 0;
+    (void)sk_dtype_row_bytes(v->dtype, (uint64_t)k, &row_bytes);
+    for (int64_t i = 0; i < matrices; i++) {
+        uint8_t *from = raw + (uint64_t)(i * n) * row_bytes;
+        uint8_t *to = packed + (uint64_t)i * step;
+        struct CUstream_st *s = sk_dev_stream(dev);
+        const int32_t e = back ? sk_k_unpack(v->dtype, to, from, 0, n, n, k, s)
+                               : sk_k_pack(v->dtype, from, to, 0, n, n, k, s);
+        SK_TRY(sk_dev_check(e, back ? "unpacking a weight" : "packing a weight", -1, st));
+    }
+    return SK_OK;
+}
+
+sk_code sk_once_pack(sk_dev *dev, const sk_view *v, uint8_t *packed, sk_status *st)
+{
     uint8_t *raw = NULL;
+    uint64_t bytes;
     sk_code rc;
-    SK_TRY(sk_dev_alloc(dev, s->bytes, "a weight in file order", &raw, st));
-    rc = sk_dev_write(dev, raw, s->host, s->bytes, st);
-    if (rc == SK_OK)
-        rc = sk_dev_check(sk_k_pack(s->view.dtype, raw, c->block + s->at, 0, s->view.dim[0],
-                                    s->view.dim[0], s->view.dim[1], sk_dev_stream(dev)),
-                          "packing a weight", -1, st);
+    if (!sk_view_span(v, &bytes)) return SK_FAIL(st, SK_INVALID, "packing: size out of range");
+    SK_TRY(sk_dev_alloc(dev, bytes, "a weight in file order", &raw, st));
+    rc = sk_dev_write(dev, raw, v->p, bytes, st);
+    if (rc == SK_OK) rc = pack_all(dev, v, raw, packed, false, st);
     if (rc == SK_OK) rc = sk_dev_sync(dev, st);
     sk_dev_free(dev, raw);
     return rc;
@@ -108,7 +143,7 @@ static sk_code copy_views(const once *c, bool back, sk_status *st)
         if (back && s->written)
             SK_TRY(sk_dev_read(c->o->dev, s->host, c->block + s->at, s->bytes, st));
         else if (!back && s->packed)
-            SK_TRY(upload_packed(c, s, st));
+            SK_TRY(sk_once_pack(c->o->dev, &s->view, c->block + s->at, st));
         else if (!back)
             SK_TRY(sk_dev_write(c->o->dev, c->block + s->at, s->host, s->bytes, st));
     }
@@ -147,7 +182,7 @@ static sk_code run(const once *c, enum sk_op op, void *args, uint64_t work_bytes
     return check_sync(c, op, st);
 }
 
-static int32_t own_bound(enum sk_op op, const void *args)
+int32_t sk_once_bound(enum sk_op op, const void *args)
 {
     if (op == SK_OP_attend) return (int32_t)((const sk_attend_args *)args)->k_cache.dim[1];
     if (op == SK_OP_rope_attend)
@@ -157,7 +192,7 @@ static int32_t own_bound(enum sk_op op, const void *args)
 
 static sk_code run_copy(const sk_once *o, enum sk_op op, void *args, sk_status *st)
 {
-    const int32_t bound = o->ctx_bound ? o->ctx_bound : own_bound(op, args);
+    const int32_t bound = o->ctx_bound ? o->ctx_bound : sk_once_bound(op, args);
     const uint64_t work_bytes = sk_cuda_work_bytes(op, args, bound);
     size_t which[VIEWS_MAX] = {0};
     once c = {.o = o};
@@ -185,33 +220,37 @@ sk_code sk_once_run(const sk_once *o, enum sk_op op, const void *args, sk_status
     return rc;
 }
 
-static sk_code pack_and_back(sk_dev *dev, int32_t dtype, const uint8_t *raw, uint64_t bytes,
-                             int64_t n, int64_t k, uint8_t *const at[3], uint8_t *out,
-                             sk_status *st)
+static sk_code pack_and_back(sk_dev *dev, const sk_view *w, const uint8_t *raw, uint64_t bytes,
+                             uint8_t *const at[3], uint8_t *out, double us[2], sk_status *st)
 {
-    struct CUstream_st *stream = sk_dev_stream(dev);
     SK_TRY(sk_dev_write(dev, at[1], raw, bytes, st));
-    SK_TRY(sk_dev_check(sk_k_pack(dtype, at[1], at[0], 0, n, n, k, stream), "packing", -1, st));
-    SK_TRY(sk_dev_check(sk_k_unpack(dtype, at[0], at[2], 0, n, n, k, stream), "unpacking", -1, st));
-    return sk_dev_read(dev, out, at[2], bytes, st);
+    SK_TRY(sk_dev_mark(dev, 0, st));
+    SK_TRY(pack_all(dev, w, at[1], at[0], false, st));
+    SK_TRY(sk_dev_mark(dev, 1, st));
+    SK_TRY(pack_all(dev, w, at[2], at[0], true, st));
+    SK_TRY(sk_dev_mark(dev, 2, st));
+    SK_TRY(sk_dev_read(dev, out, at[2], bytes, st));
+    SK_TRY(sk_dev_elapsed(dev, 0, 1, us, st));
+    return sk_dev_elapsed(dev, 1, 2, us + 1, st);
 }
 
-sk_code sk_once_repack(sk_dev *dev, int32_t dtype, const uint8_t *raw, int64_t n, int64_t k,
-                       uint8_t *out, sk_status *st)
+sk_code sk_once_repack(sk_dev *dev, const sk_view *w, const uint8_t *raw, uint8_t *out,
+                       double us[2], sk_status *st)
 {
-    uint64_t row = 0, off[3];
+    const int64_t k = w->dim[w->rank - 1];
+    uint64_t bytes = 0, off[3];
     uint8_t *block = NULL;
     sk_layout l = {0};
     sk_code rc;
-    if (!sk_k_packs(dtype) || !sk_dtype_row_bytes(dtype, (uint64_t)k, &row) || k % 32)
+    if (!sk_k_packs(w->dtype) || !sk_view_span(w, &bytes) || k % 32)
         return SK_FAIL(st, SK_UNSUPPORTED, "packing: no kernel for %s with %lld columns",
-                       sk_dtype_name(dtype), (long long)k);
-    off[0] = sk_layout_add(&l, sk_k_packed_bytes(dtype, n, k));
-    off[1] = sk_layout_add(&l, row * (uint64_t)n);
-    off[2] = sk_layout_add(&l, row * (uint64_t)n + 4); // unpacking works on whole words
+                       sk_dtype_name(w->dtype), (long long)k);
+    off[0] = sk_layout_add(&l, sk_cuda_packed_bytes(w->dtype, w->rank, w->dim));
+    off[1] = sk_layout_add(&l, bytes);
+    off[2] = sk_layout_add(&l, bytes + 4); // unpacking works on whole words
     SK_TRY(sk_dev_alloc(dev, l.used, "a weight packed and unpacked", &block, st));
-    rc = pack_and_back(dev, dtype, raw, row * (uint64_t)n, n, k,
-                       (uint8_t *[]){block + off[0], block + off[1], block + off[2]}, out, st);
+    rc = pack_and_back(dev, w, raw, bytes,
+                       (uint8_t *[]){block + off[0], block + off[1], block + off[2]}, out, us, st);
     sk_dev_free(dev, block);
     return rc;
 }

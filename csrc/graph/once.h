@@ -16,14 +16,25 @@ typedef struct sk_once {
  * counters of the backend behind that are not zero. */
 SK_MUST_USE sk_code sk_once_run(const sk_once *o, enum sk_op op, const void *args, sk_status *st);
 
+/* The tier that an op's own caches stand for, 0 without any. */
+int32_t sk_once_bound(enum sk_op op, const void *args);
+
+/* Bytes on the device of a field that is a packed weight, 0 for any other. UNSUPPORTED for rows
+ * with a stride. */
+SK_MUST_USE sk_code sk_once_packed(enum sk_op op, const sk_field *f, const sk_view *v,
+                                   uint64_t *bytes, sk_status *st);
+/* A weight on the host into its packed place on the device. */
+SK_MUST_USE sk_code sk_once_pack(sk_dev *dev, const sk_view *v, uint8_t *packed, sk_status *st);
+
 /* A plan with a side branch, run step by step and then `replays` times as a graph: each time y += x
  * on the main stream while the branch copies x, then y += the copy. x and y: F32 [n], on the host;
  * y gets the result. *nodes is the graph's. */
 SK_MUST_USE sk_code sk_once_branches(sk_dev *dev, const float *x, float *y, int32_t n,
                                      int32_t replays, int64_t *nodes, sk_status *st);
 
-/* A weight [n, k] in file order packed on the device and unpacked again, into `out`. */
-SK_MUST_USE sk_code sk_once_repack(sk_dev *dev, int32_t dtype, const uint8_t *raw, int64_t n,
-                                   int64_t k, uint8_t *out, sk_status *st);
+/* A dense weight [n, k] or [e, n, k] in file order packed on the device and unpacked again, into
+ * `out`; what the device took for either. */
+SK_MUST_USE sk_code sk_once_repack(sk_dev *dev, const sk_view *w, const uint8_t *raw, uint8_t *out,
+                                   double us[2], sk_status *st);
 
 #endif

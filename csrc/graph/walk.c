@@ -53,15 +53,16 @@ static bool writes(const sk_bound *b, size_t step, int32_t buf)
     return false;
 }
 
-/* May a step read its row table and count ahead of the dependency wait? Not when they are written
- * by a step from `settled` on: those may still run when it starts. */
-static bool rows_ready(const sk_bound *b, size_t step, int64_t settled)
+/* May a step read what it has under these names ahead of the dependency wait? Not when it is
+ * written by a step from `settled` on: those may still run when it starts. */
+static bool are_ready(const sk_bound *b, size_t step, int64_t settled, const char *one,
+                      const char *other)
 {
     const void *args = b->args + b->plan->steps[step].args_at;
     for (const sk_field *f = sk_ops[b->plan->steps[step].op].fields; f->kind != SK_FIELD_END; f++) {
         const sk_view *v;
         if (f->kind != SK_FIELD_VIEW) continue;
-        if (strcmp(f->name, "rows") != 0 && strcmp(f->name, "count") != 0) continue;
+        if (strcmp(f->name, one) != 0 && strcmp(f->name, other) != 0) continue;
         v = sk_field_view_const(args, f);
         for (size_t i = settled < 0 ? step : (size_t)settled; i < step; i++)
             if (sk_view_present(v) && writes(b, i, v->buf)) return false;
@@ -112,11 +113,12 @@ static int32_t group_at(const cursor *c, size_t step)
 /* Products read nothing but constants ahead of their wait, so their successors may start as soon as
  * they have started themselves, while others are still running ahead of them. Everything else lets
  * its successor start after its own wait, and so bounds how far steps run ahead: attention does, in
- * every layer. */
-static bool opens_early(enum sk_op op)
+ * every layer. So do the products of experts, of which one fills a multiprocessor, and the second
+ * of which may then read the work list ahead of its wait. */
+bool sk_walk_opens_early(enum sk_op op)
 {
     return op == SK_OP_linear || op == SK_OP_norm_linear || op == SK_OP_norm_glu ||
-           op == SK_OP_linear_add;
+           op == SK_OP_linear_add || op == SK_OP_linear_parts;
 }
 
 static int32_t enqueue(const cursor *c, size_t step, int32_t n, const sk_launch *l)
@@ -145,8 +147,9 @@ static sk_code launch(cursor *c, size_t step, int32_t *n, sk_status *st)
         .ctx_bound = c->ctx_bound,
         .n_sm = sk_dev_about(w->dev)->n_sm,
         .edge = edge,
-        .rows_ready = rows_ready(c->b, step, c->settled),
-        .open_early = edge && opens_early(s->op),
+        .rows_ready = are_ready(c->b, step, c->settled, "rows", "count"),
+        .list_ready = are_ready(c->b, step, c->settled, "list", "n"),
+        .open_early = edge && sk_walk_opens_early(s->op),
     };
     *n = group_at(c, step);
     if (w->poison) SK_TRY(sk_dev_fill(w->dev, w->work, 0xff, w->work_bytes, st));

@@ -24,6 +24,9 @@ typedef struct sk_walk {
 /* The largest scratch that a step of the plan wants. */
 uint64_t sk_walk_work_bytes(const sk_plan *plan, int32_t ctx_bound);
 
+/* May a step of this op let its successor start ahead of its own wait? */
+bool sk_walk_opens_early(enum sk_op op);
+
 /* UNSUPPORTED for the first step that has no kernel; the status carries the step. */
 SK_MUST_USE sk_code sk_walk_check(const sk_plan *plan, sk_status *st);
 

@@ -123,6 +123,7 @@ static sk_code add_scale(lin *l, const sk_tensor *t, bool reciprocal, sk_lin *ou
     sk_binder_buffer(l->b, name, buf);
     if (rc == SK_OK)
         rc = sk_space_add_const(l->b->space, buf, SK_F32, 2, dim, values, &out->scale, l->b->st);
+    if (rc == SK_OK) l->b->space->bufs[out->scale].as_is = true;
     sk_mem_free(values);
     return rc;
 }

@@ -273,6 +273,17 @@ typedef struct sk_linear_add_args {
     int32_t scale_n, scale_k;
 } sk_linear_add_args;
 
+/* A product whose sum over K is left in S parts, for a consumer that adds them: y_s[i, r] =
+ * W_s[:, range i] x[r, range i], range i being the columns [i, i + 1) * K / S. K / S is a multiple
+ * of 256, S is 1 .. 32 and the same for all segments. A part is what linear gives for its columns
+ * alone; the whole product is the parts added in ascending order, from zero. */
+typedef struct sk_linear_parts_args {
+    sk_view x;                 // act [P, K]
+    sk_view count;             // I32 [1]
+    sk_view w[SK_LINEAR_SEGS]; // any weight type [N_s, K]
+    sk_view y[SK_LINEAR_SEGS]; // F32 [S, P, N_s]
+} sk_linear_parts_args;
+
 /* y += rms_norm(x): the norm of what a block adds to the stream. */
 typedef struct sk_norm_add_args {
     sk_view x;     // F32 [P, D]
@@ -318,5 +329,51 @@ typedef struct sk_rope_attend_args {
     int32_t split;
     int32_t neox;
 } sk_rope_attend_args;
+
+/* ---- experts of a mixture ----------------------------------------------------------------------
+ *
+ * T = experts of a row, E = experts there are. Route r*T+j is the way of row r to its j-th expert.
+ */
+
+/* The work list of the products below: for each expert that a live row goes to, in ascending order,
+ * its routes in ascending order, at most SK_ENTRY_ROUTES of them an entry; the rest of `route` is
+ * -1. What is behind entry n-1 is unspecified. Ids are 0 .. E-1, those of a row differ or not. */
+typedef struct sk_route_list_args {
+    sk_view ids;   // I32 [P, T] expert of each route
+    sk_view count; // I32 [1]
+    sk_view list;  // U8 [P*T, sizeof(sk_route_entry)]
+    sk_view n;     // I32 [1] entries
+} sk_route_list_args;
+
+/* The gated feed-forward of every listed route, up to its hidden row: with e the route's expert and
+ * r its row
+ *     out[route] = round(f(W_0[e] x[r]) * (W_1[e] x[r])), f = silu, or gelu (tanh form) when `gelu`
+ * is set. Each product is that of linear with the matrix of the expert. Rows of routes that are not
+ * listed are unspecified. */
+typedef struct sk_expert_glu_args {
+    sk_view x;    // act [P, K]
+    sk_view list; // U8 [P*T, sizeof(sk_route_entry)]
+    sk_view n;    // I32 [1]
+    sk_view w[2]; // gate, up: any weight type [E, N, K]
+    sk_view out;  // act [P*T, N]
+    int32_t gelu;
+} sk_expert_glu_args;
+
+/* y[route] = W[e] x[route] of every listed route: linear with the matrix of the expert. */
+typedef struct sk_expert_linear_args {
+    sk_view x;    // act [P*T, K]
+    sk_view list; // U8 [P*T, sizeof(sk_route_entry)]
+    sk_view n;    // I32 [1]
+    sk_view w;    // any weight type [E, N, K]
+    sk_view y;    // F32 [P*T, N]
+} sk_expert_linear_args;
+
+/* y[r] = the sum over j of weight[r, j] * x[r*T+j]: from zero, j ascending, fused. */
+typedef struct sk_expert_sum_args {
+    sk_view x;      // F32 [P*T, N]
+    sk_view weight; // F32 [P, T]
+    sk_view count;  // I32 [1]
+    sk_view y;      // F32 [P, N]
+} sk_expert_sum_args;
 
 #endif

@@ -1,5 +1,6 @@
 /* Contract checks: what holds for the views of every op, and the ops that compute on rows. The
- * fused ops are in check_fused.c, those that run the round in check_round.c.
+ * fused ops are in check_fused.c, those of experts in check_experts.c, those that run the round in
+ * check_round.c.
  *
  * All checks work on unbound views (buffer numbers and offsets), so a plan is verified once, before
  * it has addresses, for all backends alike. */
@@ -337,7 +338,10 @@ void sk_want_segment(sk_checker *c, const sk_segment *s, const sk_view *x)
         sk_break(c, name_of(s, "y").text, "expected %s, as %s is %s",
                  present ? "a view" : "no view", name_of(s, "w").text,
                  present ? "present" : "absent");
-    if (s->y && present)
+    if (s->y && present && s->parts)
+        sk_want(c, name_of(s, "y").text, s->y, SK_TYPES_F32, 3, s->parts, x->dim[0], s->w->dim[0],
+                0);
+    else if (s->y && present)
         sk_want(c, name_of(s, "y").text, s->y, SK_TYPES_F32, 2, x->dim[0], s->w->dim[0], 0, 0);
     if (belongs(c, s, "scale", s->scale))
         want_scale(c, s, x->dim[1]);
@@ -357,7 +361,8 @@ void sk_want_segments(sk_checker *c, const sk_segments *all)
                               .scale = &all->scale[i],
                               .y = &all->y[i],
                               .scale_n = all->scale_n[i],
-                              .scale_k = all->scale_k[i]};
+                              .scale_k = all->scale_k[i],
+                              .parts = all->parts};
         if (i > 0 && sk_view_present(s.w) && !sk_view_present(s.w - 1))
             sk_break(c, name_of(&s, "w").text,
                      "expected segments without a gap, found none before this one");
@@ -525,7 +530,8 @@ sk_code sk_op_check(enum sk_op op, const void *args, sk_status *st)
         else if (!(f->mode & SK_OPTIONAL))
             sk_break(&c, f->name, "expected a view, found none");
     }
-    if (c.rc == SK_OK && !check_rows_op(op, args, &c) && !sk_check_fused_op(op, args, &c))
+    if (c.rc == SK_OK && !check_rows_op(op, args, &c) && !sk_check_fused_op(op, args, &c) &&
+        !sk_check_experts_op(op, args, &c))
         sk_check_round_op(op, args, &c);
     if (c.rc == SK_OK) check_overlaps(&c, desc, args);
     return c.rc;

@@ -49,6 +49,7 @@ typedef struct sk_segment {
     const sk_view *w, *bias, *scale;
     const sk_view *y; // NULL: its product is no field of the op
     int32_t scale_n, scale_k;
+    int64_t parts; // of K, the first dimension of y; 0: y has none
 } sk_segment;
 
 /* All of them: arrays of SK_LINEAR_SEGS. */
@@ -56,6 +57,7 @@ typedef struct sk_segments {
     const sk_view *x; // [P, K]
     const sk_view *w, *bias, *scale, *y;
     const int32_t *scale_n, *scale_k;
+    int64_t parts; // as of a segment
 } sk_segments;
 
 void sk_want_segment(sk_checker *c, const sk_segment *s, const sk_view *x);
@@ -66,6 +68,8 @@ void sk_break(sk_checker *c, const char *field, const char *fmt, ...) SK_PRINTF(
 
 /* Ops composed of others (check_fused.c); false: not one of them. */
 bool sk_check_fused_op(enum sk_op op, const void *args, sk_checker *c);
+/* Ops of the experts of a mixture (check_experts.c); false: not one of them. */
+bool sk_check_experts_op(enum sk_op op, const void *args, sk_checker *c);
 /* Ops that run the round: control, commit, drafts, rows, accept, publish (check_round.c). */
 void sk_check_round_op(enum sk_op op, const void *args, sk_checker *c);
 

@@ -63,6 +63,34 @@ static void check_linear_add(const sk_linear_add_args *a, sk_checker *c)
                     &a->x);
 }
 
+#define PARTS_MAX 32
+#define PART_COLS 256 // a part is a multiple of: no block of any type is longer
+
+static void check_linear_parts(const sk_linear_parts_args *a, sk_checker *c)
+{
+    static const sk_view none[SK_LINEAR_SEGS] = {SK_VIEW_NONE, SK_VIEW_NONE, SK_VIEW_NONE,
+                                                 SK_VIEW_NONE};
+    static const int32_t zero[SK_LINEAR_SEGS];
+    const int64_t parts = a->y[0].dim[0];
+    sk_want(c, "x", &a->x, SK_TYPES_ACT, 2, SK_ANY, SK_ANY, 0, 0);
+    sk_want_count(c, &a->count);
+    sk_want(c, "y[0]", &a->y[0], SK_TYPES_F32, 3, SK_ANY, a->x.dim[0], SK_ANY, 0);
+    if (c->rc == SK_OK && parts > PARTS_MAX)
+        sk_break(c, "y[0]", "expected 1 .. %d parts, found %lld", PARTS_MAX, (long long)parts);
+    if (c->rc == SK_OK && a->x.dim[1] % (parts * PART_COLS) != 0)
+        sk_break(c, "x",
+                 "expected a multiple of %d columns in each of %lld parts, found %lld in all",
+                 PART_COLS, (long long)parts, (long long)a->x.dim[1]);
+    sk_want_segments(c, &(sk_segments){.x = &a->x,
+                                       .w = a->w,
+                                       .bias = none,
+                                       .scale = none,
+                                       .y = a->y,
+                                       .scale_n = zero,
+                                       .scale_k = zero,
+                                       .parts = parts});
+}
+
 static void check_norm_add(const sk_norm_add_args *a, sk_checker *c)
 {
     want_normed(c, &a->x, &a->gain, &a->count);
@@ -129,6 +157,9 @@ bool sk_check_fused_op(enum sk_op op, const void *args, sk_checker *c)
         return true;
     case SK_OP_linear_add:
         check_linear_add(args, c);
+        return true;
+    case SK_OP_linear_parts:
+        check_linear_parts(args, c);
         return true;
     case SK_OP_norm_add:
         check_norm_add(args, c);

@@ -1,5 +1,5 @@
-/* The control structures that host, CPU ops and CUDA kernels share: the row table, the slots, the
- * control ring (host to device) and the completion ring (device to host).
+/* The control structures that host, CPU ops and CUDA kernels share: the row table, the work list of
+ * a mixture, the slots, the control ring (host to device) and the completion ring (device to host).
  *
  * Everything that changes from round to round is in here; a recorded graph never changes. Integer
  * fields only, sizes asserted on both sides. The order of a round is: read control entry, commit
@@ -20,6 +20,16 @@ typedef struct sk_row {
     int32_t pos; // absolute position of the row's input token
     int32_t at;  // row number within the slot's rows of this pass; 0 is the anchor
 } sk_row;
+
+#define SK_ENTRY_ROUTES 4
+
+/* One entry of the work list of a mixture: an expert and rows that go to it. */
+typedef struct sk_route_entry {
+    int32_t expert;
+    int32_t n; // routes: 1 .. SK_ENTRY_ROUTES
+    int32_t route[SK_ENTRY_ROUTES];
+    int32_t reserved[2]; // 0
+} sk_route_entry;
 
 /* Why a request ended. STOP: an end-of-generation or stop id. LENGTH: max_tokens or the context.
  * HOST: the host said so (stop string, cancel). */
@@ -118,6 +128,7 @@ typedef struct sk_done {
 #define SK_CTL_ASSERT _Static_assert
 #endif
 SK_CTL_ASSERT(sizeof(sk_row) == 12, "row table entry");
+SK_CTL_ASSERT(sizeof(sk_route_entry) == 32, "entry of a work list");
 SK_CTL_ASSERT(sizeof(sk_slot) == 32, "slot");
 SK_CTL_ASSERT(sizeof(sk_request) == 8 + 4 * SK_STOP_MAX, "request");
 SK_CTL_ASSERT(sizeof(sk_pending) == 24 + 4 * SK_WIDTH_MAX, "pending");

@@ -36,6 +36,7 @@ typedef struct sk_buf {
     sk_keep keep;
     int32_t keep_extra;
     const uint8_t *source; // weights: the bytes, borrowed from the checkpoint or owned by the space
+    bool as_is;            // weights: no product multiplies by it, so no device reorders it
 } sk_buf;
 
 typedef struct sk_space {

@@ -125,12 +125,12 @@ static PyObject *device_info(PyObject *module, PyObject *arg)
         if (rc == SK_OK) rc = sk_dev_info_get(index, &info, &st);
     Py_END_ALLOW_THREADS
     if (rc != SK_OK) return sk_raise(state_of(module), &st);
-    return Py_BuildValue("{sisssKsis(ii)s(ii)s(ii)}", "index", (int)index, "name", info.name,
-                         "memory_bytes", (unsigned long long)info.mem_bytes, "sm_count",
-                         (int)info.n_sm, "compute_capability", (int)info.cc_major,
-                         (int)info.cc_minor, "driver", (int)(env.driver / 1000),
-                         (int)(env.driver % 1000 / 10), "runtime", (int)(env.runtime / 1000),
-                         (int)(env.runtime % 1000 / 10));
+    return Py_BuildValue("{sisssKsKsis(ii)s(ii)s(ii)}", "index", (int)index, "name", info.name,
+                         "memory_bytes", (unsigned long long)info.mem_bytes, "l2_bytes",
+                         (unsigned long long)info.l2_bytes, "sm_count", (int)info.n_sm,
+                         "compute_capability", (int)info.cc_major, (int)info.cc_minor, "driver",
+                         (int)(env.driver / 1000), (int)(env.driver % 1000 / 10), "runtime",
+                         (int)(env.runtime / 1000), (int)(env.runtime % 1000 / 10));
 }
 
 static PyMethodDef functions[] = {
@@ -194,6 +194,7 @@ static int exec_module(PyObject *module)
     if (sk_errors_add(module, ms) < 0) return -1;
     if (add_type(module, &sk_checkpoint_spec, &ms->checkpoint_type) < 0) return -1;
     if (add_type(module, &sk_session_spec, &ms->session_type) < 0) return -1;
+    if (add_type(module, &sk_chain_type_spec, &ms->chain_type) < 0) return -1;
     if (PyModule_AddFunctions(module, sk_op_methods) < 0) return -1;
     if (PyModule_AddFunctions(module, sk_floor_methods) < 0) return -1;
     if (PyModule_AddFunctions(module, sk_diff_methods) < 0) return -1;

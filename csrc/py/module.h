@@ -22,7 +22,8 @@
 #define SK_STATE_FIELDS(X)                                                                         \
     X(error) /* stoker.Error */                                                                    \
     X(checkpoint_type)                                                                             \
-    X(session_type)
+    X(session_type)                                                                                \
+    X(chain_type)
 
 typedef struct sk_module_state {
 #define X(name) PyObject *name;
@@ -42,6 +43,7 @@ PyObject *sk_raise(sk_module_state *ms, const sk_status *st);
 
 extern PyType_Spec sk_checkpoint_spec; // ckpt_type.c
 extern PyType_Spec sk_session_spec;    // session_type.c
+extern PyType_Spec sk_chain_type_spec; // chain_type.c
 extern PyMethodDef sk_op_methods[];    // op_run.c
 extern PyMethodDef sk_floor_methods[]; // floor.c
 extern PyMethodDef sk_diff_methods[];  // diff.c

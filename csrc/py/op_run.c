@@ -1,33 +1,30 @@
 /* Single ops from Python: the descriptors of all ops, and running one of them on arrays in place.
  * For tests, tools and the curious; engines do not come this way. Generic over the descriptors:
  * nothing here knows an op by name. */
-#include "py/module.h"
+#include "py/op_run.h"
 
 #include "base/mem.h"
 #include "graph/once.h"
-#include "op/cpu/cpu.h"
 
 #include <stdlib.h>
 
 #include <string.h>
 
-#define HELD_MAX 32 // no op has more views
+typedef sk_op_call call;
 
-typedef struct call {
-    enum sk_op op;
-    void *args; // of SK_ARGS_MAX bytes
-    bool cuda;
-    int32_t ctx_bound; // CUDA: tier
-    sk_cpu_fn table[SK_OP_COUNT];
-    int32_t n_threads;
-    PyObject *held[HELD_MAX]; // arrays the views point into
-    size_t n_held;
-} call;
-
-static void call_fini(call *c)
+void sk_op_call_fini(sk_op_call *c)
 {
     while (c->n_held > 0) Py_DECREF(c->held[--c->n_held]);
     sk_mem_free(c->args);
+    c->args = NULL;
+}
+
+int sk_op_call_find(sk_op_call *c, const char *name)
+{
+    c->op = sk_op_find(name);
+    if (c->op != SK_OP_COUNT) return 0;
+    PyErr_Format(PyExc_ValueError, "name: no op is called '%s'", name);
+    return -1;
 }
 
 /* ---- arrays as views ------------------------------------------------------------------------- */
@@ -172,10 +169,15 @@ static int bind_constant(const call *c, const sk_field *f, PyObject *value)
     return 0;
 }
 
-/* -1 with an exception set. */
-static int bind_fields(sk_module_state *ms, call *c, PyObject *fields)
+int sk_op_call_bind(sk_module_state *ms, sk_op_call *c, PyObject *fields)
 {
+    sk_status st = SK_STATUS_INIT;
     Py_ssize_t used = 0;
+    if (sk_mem_new_aligned(&c->args, SK_ARGS_MAX, "arguments of an op", &st) != SK_OK) {
+        (void)sk_raise(ms, &st);
+        return -1;
+    }
+    sk_args_clear(c->op, c->args);
     for (const sk_field *f = sk_ops[c->op].fields; f->kind != SK_FIELD_END; f++) {
         PyObject *value = PyDict_GetItemString(fields, f->name); // borrowed
         int rc;
@@ -259,15 +261,9 @@ static PyObject *run_op(PyObject *module, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "sO!si", &name, &PyDict_Type, &fields, &table, &threads))
         return NULL;
     c.n_threads = (int32_t)threads;
-    c.op = sk_op_find(name);
-    if (c.op == SK_OP_COUNT)
-        return PyErr_Format(PyExc_ValueError, "name: no op is called '%s'", name);
-    if (pick_table(&c, table) < 0) return NULL;
-    if (sk_mem_new_aligned(&c.args, SK_ARGS_MAX, "arguments of an op", &st) != SK_OK)
-        return sk_raise(ms, &st);
-    sk_args_clear(c.op, c.args);
-    if (bind_fields(ms, &c, fields) < 0) {
-        call_fini(&c);
+    if (sk_op_call_find(&c, name) < 0 || pick_table(&c, table) < 0) return NULL;
+    if (sk_op_call_bind(ms, &c, fields) < 0) {
+        sk_op_call_fini(&c);
         return NULL;
     }
     if (c.cuda) { // with the GIL held: one device serves all callers
@@ -279,7 +275,7 @@ static PyObject *run_op(PyObject *module, PyObject *arguments)
             if (rc == SK_OK) rc = run(&c, &st);
         Py_END_ALLOW_THREADS
     }
-    call_fini(&c);
+    sk_op_call_fini(&c);
     if (rc != SK_OK) return sk_raise(ms, &st);
     Py_RETURN_NONE;
 }
@@ -345,22 +341,23 @@ static PyObject *repack(PyObject *module, PyObject *arguments)
     sk_status st = SK_STATUS_INIT;
     const char *type;
     PyObject *raw, *out;
-    Py_ssize_t n, k;
-    uint64_t row, bytes;
+    Py_ssize_t n, k, matrices = 1;
+    sk_view w;
+    uint64_t bytes;
+    double us[2] = {0};
     sk_code rc = SK_OK;
-    if (!PyArg_ParseTuple(arguments, "sSnn", &type, &raw, &n, &k)) return NULL;
-    if (n < 1 || k < 1 || !sk_dtype_row_bytes(dtype_by_name(type), (uint64_t)k, &row) ||
-        !sk_mul_u64(row, (uint64_t)n, &bytes) || bytes != (uint64_t)PyBytes_Size(raw))
-        return PyErr_Format(PyExc_ValueError, "raw: expected the bytes of %zd rows of %zd %s", n, k,
-                            type);
+    if (!PyArg_ParseTuple(arguments, "sSnn|n", &type, &raw, &n, &k, &matrices)) return NULL;
+    w = sk_view_dense(0, dtype_by_name(type), 3, (int64_t[]){matrices, n, k});
+    if (!sk_view_span(&w, &bytes) || bytes != (uint64_t)PyBytes_Size(raw))
+        return PyErr_Format(PyExc_ValueError, "raw: expected the bytes of %zd x %zd rows of %zd %s",
+                            matrices, n, k, type);
     out = PyBytes_FromStringAndSize(NULL, PyBytes_Size(raw));
     if (!out) return NULL;
     if (!ms->op_device) rc = sk_dev_open(&ms->op_device, 0, &st);
     if (rc == SK_OK)
-        rc = sk_once_repack(ms->op_device, dtype_by_name(type),
-                            (const uint8_t *)PyBytes_AsString(raw), n, k,
-                            (uint8_t *)PyBytes_AsString(out), &st);
-    if (rc == SK_OK) return out;
+        rc = sk_once_repack(ms->op_device, &w, (const uint8_t *)PyBytes_AsString(raw),
+                            (uint8_t *)PyBytes_AsString(out), us, &st);
+    if (rc == SK_OK) return Py_BuildValue("Ndd", out, us[0], us[1]);
     Py_DECREF(out);
     return sk_raise(ms, &st);
 }
@@ -401,8 +398,9 @@ PyMethodDef sk_op_methods[] = {
      "'fast', 'generic', 'avx2', 'avx512', 'cuda' or 'cuda-N' for a tier of N positions.\n"
      "Contents are trusted: an id or a slot out of range reads foreign memory."},
     {"repack", repack, METH_VARARGS,
-     "repack($module, type, raw, n, k, /)\n--\n\n"
-     "The bytes of a weight [n, k] packed for the device and unpacked again: those of raw."},
+     "repack($module, type, raw, n, k, matrices=1, /)\n--\n\n"
+     "The bytes of a weight [n, k], or of several, packed for the device and unpacked again: those "
+     "of raw; then the microseconds that packing and unpacking took there."},
     {"branches", branches, METH_VARARGS,
      "branches($module, x, y, replays, /)\n--\n\n"
      "y += 2 x, 1 + replays times, by a plan with a side branch on CUDA device 0, first step by "

@@ -8,6 +8,7 @@
 
 #define SK_SETUPS(X)                                                                               \
     X(linear)                                                                                      \
+    X(experts)                                                                                     \
     X(attend)                                                                                      \
     X(ctl_read)                                                                                    \
     X(commit)                                                                                      \

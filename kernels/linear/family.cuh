@@ -5,6 +5,7 @@
 #include "kernels/linear/gather.cuh"
 #include "kernels/linear/narrow.cuh"
 #include "kernels/linear/pack.cuh"
+#include "kernels/linear/ring.cuh"
 #include "kernels/linear/stream.cuh"
 #include "kernels/linear/wide.cuh"
 
@@ -15,8 +16,11 @@ struct Family {
     int32_t dtype;
     int32_t unit;       // elements of K
     int32_t unit_bytes; // of 16 rows, packed
+    int32_t row_bytes;  // of one row's unit in the file
     int32_t (*setup)();
+    // NULL: all products of up to 40 rows go through the ring
     int32_t (*narrow)(NarrowArgs a, bool norm, bool gated, const sk_launch *l);
+    int32_t (*ring)(RingArgs a, const sk_launch *l); // NULL: there is none
     int32_t (*wide)(const WideArgs &a, const sk_launch *l);
     int32_t (*norm_rows)(const NormActArgs &a, const sk_launch *l);
     int32_t (*gather)(const GatherArgs &a, const sk_launch *l);
@@ -114,6 +118,92 @@ template <typename D> int32_t run_narrow(NarrowArgs a, bool norm, bool gated, co
     return run_columns<D, 5>(a, norm, gated, l);
 }
 
+/* Shared memory that lets two CTAs share a multiprocessor, each with its kilobyte for the system.
+ */
+constexpr size_t kSharedHalf = (228 * 1024) / 2 - 1024;
+constexpr int kRingDepth = 3; // pieces on their way for each warp, if there is room
+constexpr int kDeepRing = 4;  // where they are short
+
+/* Bytes of shared memory of the deepest ring of at least `least` within the limit; 0: none fits. */
+template <typename D, int N>
+size_t ring_bytes(RingArgs &a, int shared_tiles, int least, size_t limit)
+{
+    const Pieces<D> p(a.k, a.parts);
+    for (a.depth = Pieces<D>::kElems > 128 ? kRingDepth : kDeepRing; a.depth >= least; a.depth--) {
+        const auto bytes = static_cast<size_t>(RingShared<D, N>(a, p, shared_tiles).bytes);
+        if (bytes <= limit) return bytes;
+    }
+    return 0;
+}
+
+/* How a launch is laid out; bytes is 0 when the activations do not fit. */
+struct RingPlan {
+    unsigned ctas;
+    size_t bytes;
+};
+
+template <typename D, int N> RingPlan plan_ring(RingArgs &a, int32_t n_sm)
+{
+    const int32_t most = n_sm > a.parts ? n_sm / a.parts : 1;
+    const int32_t of_part = a.seg.n_tiles < most ? a.seg.n_tiles : most;
+    const int32_t tiles = (a.seg.n_tiles + of_part - 1) / of_part; // of a CTA
+    RingPlan plan = {static_cast<unsigned>(of_part * a.parts), 0};
+    a.spread = 2 * tiles < kRingWarps<D, N> && Pieces<D>(a.k, a.parts).slices > 1;
+    a.warps = kRingWarps<D, N>;
+    if (!a.spread) { // no more than it takes for as few rounds, all of them full
+        const int32_t rounds = (tiles + a.warps - 1) / a.warps;
+        a.warps = (tiles + rounds - 1) / rounds;
+    }
+    // Pieces of 16-bit types are the ones that want many on their way rather than a second CTA.
+    if (kRingResidents<D, N> == 2 && Pieces<D>::kElems > 128)
+        plan.bytes = ring_bytes<D, N>(a, a.spread ? tiles : 0, 2, kSharedHalf);
+    if (!plan.bytes) plan.bytes = ring_bytes<D, N>(a, a.spread ? tiles : 0, 1, kSharedMost);
+    if (!plan.bytes && a.spread) { // sharing tiles takes room
+        a.spread = 0;
+        a.warps = tiles;
+        plan.bytes = ring_bytes<D, N>(a, 0, 1, kSharedMost);
+    }
+    return plan;
+}
+
+template <typename D, int N> int32_t launch_ring(RingArgs a, const sk_launch *l)
+{
+    const RingPlan plan = plan_ring<D, N>(a, l->n_sm);
+    if (!plan.bytes) return static_cast<int32_t>(cudaErrorInvalidValue);
+    return launch(l, a.keys ? ring<D, N, true> : ring<D, N, false>, dim3(plan.ctas),
+                  dim3(static_cast<unsigned>(32 * a.warps)), plan.bytes, a);
+}
+
+template <typename D> bool ring_fits(RingArgs a, int32_t rows, int32_t n_sm)
+{
+    a.rows = rows;
+    if (rows <= 8) return plan_ring<D, 1>(a, n_sm).bytes;
+    if (rows <= 16) return plan_ring<D, 2>(a, n_sm).bytes;
+    if (rows <= 24) return plan_ring<D, 3>(a, n_sm).bytes;
+    return plan_ring<D, 5>(a, n_sm).bytes;
+}
+
+/* All rows at once, or as many as there is room for, one launch after the other. */
+template <typename D> int32_t run_ring(RingArgs a, const sk_launch *l)
+{
+    const int32_t end = a.row0 + a.rows;
+    int32_t rows = a.rows, e = 0;
+    while (rows > 1 && !ring_fits<D>(a, rows, l->n_sm))
+        rows = rows > 24 ? 24 : rows > 16 ? 16 : rows > 8 ? 8 : rows / 2;
+    for (; !e && a.row0 < end; a.row0 += rows) {
+        a.rows = end - a.row0 < rows ? end - a.row0 : rows;
+        if (a.rows <= 8)
+            e = launch_ring<D, 1>(a, l);
+        else if (a.rows <= 16)
+            e = launch_ring<D, 2>(a, l);
+        else if (a.rows <= 24)
+            e = launch_ring<D, 3>(a, l);
+        else
+            e = launch_ring<D, 5>(a, l);
+    }
+    return e;
+}
+
 template <typename D> int32_t run_wide(const WideArgs &a, const sk_launch *l)
 {
     const dim3 grid(static_cast<unsigned>((a.seg.n_tiles + kWideWarps - 1) / kWideWarps),
@@ -143,13 +233,18 @@ template <typename D> int32_t run_pack(const PackArgs &a, bool unpack, cudaStrea
     return static_cast<int32_t>(cudaGetLastError());
 }
 
+template <typename D, int N, int T, bool Norm> int32_t setup_column()
+{
+    const size_t most = NarrowShared<D, N, T>::bytes(kMaxSlices, 2);
+    return allow_shared(narrow<D, N, T, Norm>, most < kSharedMost ? most : kSharedMost);
+}
+
 template <typename D, int T, bool Norm> int32_t setup_columns()
 {
-    const int most = D::kWarps;
-    int32_t e = allow_shared(narrow<D, 1, T, Norm>, NarrowShared<D, 1, T>::bytes(most, 2));
-    if (!e) e = allow_shared(narrow<D, 2, T, Norm>, NarrowShared<D, 2, T>::bytes(most, 2));
-    if (!e) e = allow_shared(narrow<D, 3, T, Norm>, NarrowShared<D, 3, T>::bytes(most, 1));
-    return e ? e : allow_shared(narrow<D, 5, T, Norm>, NarrowShared<D, 5, T>::bytes(most, 1));
+    int32_t e = setup_column<D, 1, T, Norm>();
+    if (!e) e = setup_column<D, 2, T, Norm>();
+    if (!e) e = setup_column<D, 3, T, Norm>();
+    return e ? e : setup_column<D, 5, T, Norm>();
 }
 
 template <typename D, int N> int32_t setup_short()
@@ -173,7 +268,7 @@ template <typename D, int N> int32_t setup_short()
     return 0;
 }
 
-template <typename D> int32_t setup()
+template <typename D> int32_t setup_narrow()
 {
     int32_t e = setup_short<D, 1>();
     if (!e) e = setup_short<D, 2>();
@@ -181,7 +276,48 @@ template <typename D> int32_t setup()
     if (!e) e = setup_short<D, 5>();
     if (!e) e = setup_columns<D, 1, false>();
     if (!e) e = setup_columns<D, 1, true>();
-    if (!e) e = setup_columns<D, 2, true>();
+    return e ? e : setup_columns<D, 2, true>();
+}
+
+template <typename D, int N> int32_t setup_ring()
+{
+    const int32_t e = allow_shared(ring<D, N, true>, kSharedMost);
+    return e ? e : allow_shared(ring<D, N, false>, kSharedMost);
+}
+
+template <typename D> int32_t setup_rings()
+{
+    int32_t e = setup_ring<D, 1>();
+    if (!e) e = setup_ring<D, 2>();
+    if (!e) e = setup_ring<D, 3>();
+    return e ? e : setup_ring<D, 5>();
+}
+
+/* F32 has no ring: 16 KB a piece. */
+template <typename D> constexpr bool kHasRing = D::kType != SK_F32;
+
+template <typename D> constexpr auto narrow_of()
+{
+    if constexpr (kPlain<D>)
+        return run_narrow<D>;
+    else
+        return nullptr;
+}
+
+template <typename D> constexpr auto ring_of()
+{
+    if constexpr (kHasRing<D>)
+        return run_ring<D>;
+    else
+        return nullptr;
+}
+
+template <typename D> int32_t setup()
+{
+    int32_t e = 0;
+    if constexpr (kPlain<D>) e = setup_narrow<D>();
+    if constexpr (kHasRing<D>)
+        if (!e) e = setup_rings<D>();
     if (!e) e = allow_shared(wide<D>, 0);
     if (!e) e = allow_shared(norm_rows<D>, 0);
     return e ? e : allow_shared(gather<D>, 0);
@@ -195,8 +331,10 @@ template <typename D> int32_t setup()
         sk::Format##name::kType,                                                                   \
         32 * sk::Format##name::kBlocks,                                                            \
         sk::Format##name::kUnitBytes,                                                              \
+        sk::Format##name::kRowBytes,                                                               \
         sk::setup<sk::Format##name>,                                                               \
-        sk::run_narrow<sk::Format##name>,                                                          \
+        sk::narrow_of<sk::Format##name>(),                                                         \
+        sk::ring_of<sk::Format##name>(),                                                           \
         sk::run_wide<sk::Format##name>,                                                            \
         sk::run_norm_rows<sk::Format##name>,                                                       \
         sk::run_gather<sk::Format##name>,                                                          \

@@ -17,8 +17,11 @@ struct Segment {
     const float *bias; // NULL: none
     float *y;
     int64_t y_step;
-    int32_t n;    // outputs
-    int32_t tile; // its first tile
+    int32_t n;          // outputs
+    int32_t tile;       // its first tile
+    const float *scale; // beside the weight: of output o and element k, or NULL:
+    int64_t scale_step; // scale[o / scale_n * scale_step + (k >> scale_shift)]
+    int32_t scale_n, scale_shift;
 };
 
 struct Segments {
@@ -79,6 +82,37 @@ __device__ inline Segment segment_of(const Segments &s, int tile)
         if (i < s.n && tile >= s.of[i].tile) found = s.of[i];
     return found;
 }
+
+/* Scales beside the weights of a tile, for the lane's two rows. */
+template <typename D> struct Outside {
+    const float *row[2];
+    int shift, last;
+
+    __device__ Outside(const Segment &seg, int tile, int lane, int k)
+    {
+        shift = seg.scale_shift;
+        last = (k - 1) >> shift;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int o = min((tile - seg.tile) * 16 + (lane >> 2) + 8 * h, seg.n - 1);
+            row[h] = nullptr;
+            if (kOutside<D> && seg.scale) row[h] = seg.scale + o / seg.scale_n * seg.scale_step;
+        }
+    }
+
+    /* Into the scales of a block, from element k on. */
+    __device__ void apply(Block<D> &b, int k) const
+    {
+        if constexpr (kOutside<D>) {
+            if (!row[0]) return;
+#pragma unroll
+            for (int step = 0; step < kStepsOf<D>; step++)
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    b.scale[step][h] *= row[h][min((k + 16 * step) >> shift, last)];
+        }
+    }
+};
 
 /* One thread, one output: o of 16, column c. Returns its key for the argmax. */
 template <typename D, int N, int T>
@@ -150,22 +184,21 @@ __device__ inline void finish_tile(const NarrowArgs &a, int tile, int live, cons
     }
 }
 
-/* The last CTA turns the keys into ids and leaves them as it found them. */
-__device__ inline void finish_argmax(const NarrowArgs &a, int live)
+/* The last CTA turns the keys into ids and leaves them as it found them. `last` is shared memory.
+ */
+__device__ inline void finish_argmax(uint64_t *keys, int32_t *id, int live, int *last)
 {
-    __shared__ int last;
-    uint32_t *counter = reinterpret_cast<uint32_t *>(a.keys + kNarrowRows);
+    uint32_t *counter = reinterpret_cast<uint32_t *>(keys + kNarrowRows);
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(counter, 1u) == gridDim.x - 1;
+    if (threadIdx.x == 0) *last = atomicAdd(counter, 1u) == gridDim.x - 1;
     __syncthreads();
-    if (!last) return;
+    if (!*last) return;
     __threadfence();
     if (threadIdx.x == 0) *counter = 0;
-    for (int c = threadIdx.x; c < live; c += blockDim.x) {
-        a.id[a.row0 + c] = static_cast<int32_t>(
-            best_index(atomicExch(reinterpret_cast<unsigned long long *>(a.keys + c), 0ull)));
-    }
+    for (int c = threadIdx.x; c < live; c += blockDim.x)
+        id[c] = static_cast<int32_t>(
+            best_index(atomicExch(reinterpret_cast<unsigned long long *>(keys + c), 0ull)));
 }
 
 template <typename D, int T>
@@ -175,8 +208,8 @@ __device__ inline void load_frags(typename D::Frag (&f)[T], const Segments &s, i
 #pragma unroll
     for (int i = 0; i < T; i++) {
         const Segment seg = T == 2 ? s.of[i] : segment_of(s, tile);
-        f[i] = D::load(
-            seg.w + (static_cast<int64_t>(tile - seg.tile) * units + unit) * D::kUnitBytes, lane);
+        const int64_t at = static_cast<int64_t>(tile - seg.tile) * units + unit;
+        f[i] = D::load(FromGlobal{seg.w + at * D::kUnitBytes}, lane);
     }
 }
 
@@ -226,9 +259,10 @@ __device__ inline void round_columns(uint32_t (&x)[N][4], const Columns<N, Norm>
 template <typename D, int N, int T, bool Norm>
 __device__ inline void unit_product(const typename D::Frag (&f)[T], const NarrowArgs &a, int unit,
                                     int lane, int groups, int last_row, float (&squares)[N],
-                                    float (&acc)[T][N][4])
+                                    Acc<D> (&acc)[T][N])
 {
     constexpr int kStage = D::kBlocks < 2 || N == 5 ? 1 : 2;
+    const NoTable no_table;
     const int first = unit * D::kBlocks, blocks = a.k / 32;
 #pragma unroll
     for (int b = 0; b < D::kBlocks; b += kStage) {
@@ -240,22 +274,28 @@ __device__ inline void unit_product(const typename D::Frag (&f)[T], const Narrow
 #pragma unroll
         for (int i = 0; i < kStage; i++) {
             uint32_t x[N][4];
-            float sums[N][4];
+            float sums[N][2];
             if (first + b + i >= blocks) continue;
             round_columns<N, Norm>(x, c[i], groups, squares);
-            if constexpr (D::kMin) {
 #pragma unroll
-                for (int n = 0; n < N; n++)
-                    if (n < groups) block_sums(sums[n], x[n]);
+            for (int n = 0; n < N; n++)
+                if (D::kMin && n < groups) block_sums(sums[n], x[n]);
+#pragma unroll
+            for (int j = 0; j < T; j++) {
+                const Block<D> k = decode_block<D>(f[j], b + i, no_table);
+#pragma unroll
+                for (int n = 0; n < N; n++) {
+                    if (n >= groups) continue;
+                    acc[j][n].add(k, x[n]);
+                    if (D::kMin) acc[j][n].add_min(k, sums[n]);
+                }
             }
-#pragma unroll
-            for (int n = 0; n < T; n++) block_product<D, N>(f[n], b + i, groups, x, sums, acc[n]);
         }
     }
 }
 
 template <typename D, int N, int T>
-__device__ inline void store_parts(float *part, int lane, const float (&acc)[T][N][4])
+__device__ inline void store_parts(float *part, int lane, const Acc<D> (&acc)[T][N])
 {
     constexpr int kCols = NarrowShared<D, N, T>::kCols;
     const int g = lane >> 2, t = lane & 3;
@@ -264,8 +304,9 @@ __device__ inline void store_parts(float *part, int lane, const float (&acc)[T][
 #pragma unroll
         for (int n = 0; n < N; n++) {
             float *at = part + (i * 16 + g) * kCols + 8 * n + 2 * t;
-            *reinterpret_cast<float2 *>(at) = make_float2(acc[i][n][0], acc[i][n][1]);
-            *reinterpret_cast<float2 *>(at + 8 * kCols) = make_float2(acc[i][n][2], acc[i][n][3]);
+            *reinterpret_cast<float2 *>(at) = make_float2(acc[i][n].slice[0], acc[i][n].slice[1]);
+            *reinterpret_cast<float2 *>(at + 8 * kCols) =
+                make_float2(acc[i][n].slice[2], acc[i][n].slice[3]);
         }
 }
 
@@ -323,7 +364,7 @@ __global__ void __launch_bounds__(32 * narrow_warps<D, N, T>(), 1) narrow(const 
         const float old = T == 1 ? old_value(a, tile, threadIdx.x & 15, threadIdx.x >> 4, live) : 0;
         for (int slice = warp; slice < s.n; slice += n_warps) {
             const int first = slice * s.per, end = min(first + s.per, s.units);
-            float acc[T][N][4] = {};
+            Acc<D> acc[T][N] = {};
             float squares[N] = {};
             for (int u = first; u < end; u++) {
                 const Next next = next_of(s, tile, slice, u, end, n_warps, warp, a.seg.n_tiles);
@@ -354,7 +395,7 @@ __global__ void __launch_bounds__(32 * narrow_warps<D, N, T>(), 1) narrow(const 
             if ((i & 15) == 0)
                 atomicMax(reinterpret_cast<unsigned long long *>(a.keys + (i >> 4)),
                           static_cast<unsigned long long>(best[i >> 4]));
-        finish_argmax(a, live);
+        finish_argmax(a.keys, a.id + a.row0, live, reinterpret_cast<int *>(shared));
     }
 }
 

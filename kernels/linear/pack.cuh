@@ -40,14 +40,12 @@ template <typename D, bool Unpack> __global__ void __launch_bounds__(256) pack(c
         for (int k = 0; k < D::fields(word); k++) {
             const Field f = D::field(word, k);
             uint8_t *byte = field_byte<D>(a, tile, unit, f);
-            const uint32_t mask = (1u << f.bits) - 1u;
             if (!byte) continue;
             if (Unpack) // several words share a byte; the whole raw array starts from zero
                 atomicOr(reinterpret_cast<uint32_t *>(reinterpret_cast<uintptr_t>(byte) & ~3ull),
-                         ((bits >> f.at) & mask)
-                             << (f.shift + 8 * (reinterpret_cast<uintptr_t>(byte) & 3)));
+                         field_unpacked(bits, f) << (8 * (reinterpret_cast<uintptr_t>(byte) & 3)));
             else
-                bits |= ((*byte >> f.shift) & mask) << f.at;
+                bits |= field_packed(byte, f);
         }
         if (!Unpack) *at = bits;
     }

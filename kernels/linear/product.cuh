@@ -5,10 +5,15 @@
  *
  *   block:  p = the products of the block's codes (of each 16 where a scale covers 16), from zero
  *           sum = fma(scale, p, sum);  sum = fma(min, sum of the block's activations, sum)
+ *   unit:   where scales of blocks are steps of the unit's, the sum is in steps, and added at the
+ *           end of the unit: slice = fma(d, sum, slice). Minima in steps are a small product of
+ *           their own: minima x sums of blocks, the latter as three BF16 numbers, smallest first;
+ *           slice = fma(-dmin, that, slice)
  *   slice:  consecutive units, a function of format and K (slices_of); blocks in ascending k
  *   output: slices in ascending order, from zero; then the factor of the row's norm, then the bias
  *
- * The narrow kernel gives each slice to a warp, the wide one walks them in a loop. */
+ * Who does a slice is free: the narrow kernels give each one to a warp, the wide one and the ring
+ * walk them in a loop. */
 #pragma once
 
 #include "kernels/common/bf16.cuh"
@@ -24,10 +29,33 @@ struct Slices {
     int n;     // slices
 };
 
+/* Plain types also have kernels for small weights, with slices as short as units and warps allow
+ * where K is short. */
+template <typename D>
+constexpr bool kPlain = D::kType == SK_F32 || D::kType == SK_F16 || D::kType == SK_BF16 ||
+                        D::kType == SK_Q4_0 || D::kType == SK_Q4_1 || D::kType == SK_Q8_0;
+
+/* Types that come with scales beside the weight. */
+template <typename D>
+constexpr bool kOutside = D::kType == SK_F8_E4M3 || D::kType == SK_F8_E5M2 || D::kType == SK_NVFP4;
+
+constexpr int kShortK = 1536;
+constexpr int kMaxSlices = 24;
+constexpr int kSliceElems = 256; // where K is long, or a multiple of it
+
+/* Elements of a slice, in kSliceElems, but for a short K of plain types. */
+__host__ __device__ constexpr int slice_pieces(int64_t k)
+{
+    const int pieces = static_cast<int>((k + kSliceElems - 1) / kSliceElems);
+    return (pieces + kMaxSlices - 1) / kMaxSlices;
+}
+
 template <typename D> __host__ __device__ inline Slices slices_of(int64_t k)
 {
-    const int units = static_cast<int>((k + 32 * D::kBlocks - 1) / (32 * D::kBlocks));
-    const int per = (units + D::kWarps - 1) / D::kWarps;
+    constexpr int kUnit = 32 * D::kBlocks;
+    const int units = static_cast<int>((k + kUnit - 1) / kUnit);
+    int per = slice_pieces(k) * (kSliceElems / kUnit);
+    if (kPlain<D> && k <= kShortK) per = (units + D::kWarps - 1) / D::kWarps;
     return {units, per, (units + per - 1) / per};
 }
 
@@ -40,15 +68,6 @@ __device__ inline void mma(float (&d)[4], const uint32_t *a, const uint32_t *b)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Sums of a block's activations, the same in every row of the tile: columns 2t and 2t + 1. */
-__device__ inline void block_sums(float (&sums)[4], const uint32_t (&x)[4])
-{
-    const uint32_t ones[4] = {0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u};
-    sums[0] = sums[1] = sums[2] = sums[3] = 0;
-    mma(sums, ones, x);
-    mma(sums, ones, x + 2);
-}
-
 __device__ inline void scale_add(float (&acc)[4], const float (&p)[4], float row, float row8)
 {
     acc[0] = fmaf(row, p[0], acc[0]);
@@ -57,26 +76,109 @@ __device__ inline void scale_add(float (&acc)[4], const float (&p)[4], float row
     acc[3] = fmaf(row8, p[3], acc[3]);
 }
 
+/* Products of a block with a scale of their own: one, or one for each sixteen elements. */
+template <typename D> constexpr int kStepsOf = D::kGroup == 32 ? 1 : 2;
+
+/* Sum of a block's activations, for a minimum that is a number of its own: columns 2t and 2t + 1,
+ * the same in every row of the tile. */
+__device__ inline void block_sums(float (&sums)[2], const uint32_t (&x)[4])
+{
+    const uint32_t ones[4] = {0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u};
+    float p[4] = {};
+    mma(p, ones, x);
+    mma(p, ones, x + 2);
+    sums[0] = p[0];
+    sums[1] = p[1];
+}
+
+/* Over the four lanes that hold one row's elements. */
+__device__ inline float quad_sum(float x)
+{
+    x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
+    return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
+}
+
+/* The same where there is one for every product with a scale of its own. */
+template <typename D>
+__device__ inline void step_sums(float (&sums)[kStepsOf<D>][2], const uint32_t (&x)[4])
+{
+    const uint32_t ones[4] = {0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u};
+#pragma unroll
+    for (int step = 0; step < kStepsOf<D>; step++) {
+        float p[4] = {};
+        mma(p, ones, x + 2 * step);
+        if (D::kGroup == 32) mma(p, ones, x + 2);
+        sums[step][0] = p[0];
+        sums[step][1] = p[1];
+    }
+}
+
+/* d += a b with eight of K */
+__device__ inline void mma8(float (&d)[4], const uint32_t *a, uint32_t b)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+
+/* Sums of a unit's blocks (of sixteens where these have scales) for one column, as the lane of the
+ * B operand holds them: 2t, 2t + 1, and 2t + 8, 2t + 9 of sixteen. */
+template <typename D> struct UnitSums {
+    static constexpr bool kThere = D::kMin && D::kSuper;
+    float of[kThere ? 2 * kStepsOf<D> : 1];
+
+    /* Of block b, whose activations the warp has. */
+    __device__ void keep(int b, const uint32_t (&x)[4], int lane)
+    {
+        if constexpr (kThere) {
+            float s[kStepsOf<D>][2];
+            step_sums<D>(s, x);
+#pragma unroll
+            for (int step = 0; step < kStepsOf<D>; step++) { // column g is with lane g / 2
+                const float even = __shfl_sync(0xFFFFFFFFu, s[step][0], lane >> 3);
+                const float odd = __shfl_sync(0xFFFFFFFFu, s[step][1], lane >> 3);
+                const float mine = lane & 4 ? odd : even;
+                const int at = kStepsOf<D> * b + step; // 2t + (0 or 1), and eight on
+                if ((lane & 3) == ((at >> 1) & 3)) of[(at & 1) + 2 * (at >> 3)] = mine;
+            }
+        }
+    }
+
+    /* From a table [block][cols] of them. */
+    __device__ void load(const float *from, int cols, int lane)
+    {
+        if constexpr (kThere) {
+            const float *at = from + 2 * (lane & 3) * cols + (lane >> 2);
+#pragma unroll
+            for (int i = 0; i < 2 * kStepsOf<D>; i++) of[i] = at[((i & 1) + 8 * (i >> 1)) * cols];
+        }
+    }
+};
+
 /* A block of weights, decoded: the lane's fragments of every term, scales and minima of its rows.
  */
 template <typename D> struct Block {
-    static constexpr int kSteps = D::kGroup == 32 ? 1 : 2; // products with a scale of their own
     uint32_t a[D::kTerms][8];
-    float scale[kSteps][2];
-    float min[2];
+    float scale[kStepsOf<D>][2];
+    float min[2]; // where it is a number of its own
 };
 
-template <typename D> __device__ inline Block<D> decode_block(const typename D::Frag &f, int b)
+template <typename D, typename Table>
+__device__ inline Block<D> decode_block(const typename D::Frag &f, int b, const Table &table)
 {
     Block<D> k;
 #pragma unroll
-    for (int term = 0; term < D::kTerms; term++) D::codes(f, b, term, k.a[term]);
+    for (int term = 0; term < D::kTerms; term++) D::codes(f, b, term, table, k.a[term]);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
 #pragma unroll
-        for (int step = 0; step < Block<D>::kSteps; step++)
-            k.scale[step][half] = D::scale(f, b, step, half);
-        k.min[half] = D::min(f, b, half);
+        for (int step = 0; step < kStepsOf<D>; step++)
+            if constexpr (D::kScaled)
+                k.scale[step][half] = D::scale(f, b, step, half);
+            else if constexpr (kOutside<D>)
+                k.scale[step][half] = 1;
+        if constexpr (D::kMin && !D::kSuper) k.min[half] = D::min(f, b, 0, half);
     }
     return k;
 }
@@ -93,47 +195,81 @@ template <typename D> __device__ inline uint32_t bits_of(const Block<D> &k)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
 #pragma unroll
-        for (int step = 0; step < Block<D>::kSteps; step++)
+        for (int step = 0; step < kStepsOf<D>; step++)
             if (D::kScaled) bits |= __float_as_uint(k.scale[step][half]);
         if (D::kMin) bits |= __float_as_uint(k.min[half]);
     }
     return bits;
 }
 
-/* One group of eight columns. */
-template <typename D>
-__device__ inline void multiply_block(const Block<D> &k, const uint32_t (&x)[4],
-                                      const float (&sums)[4], float (&acc)[4])
-{
-    if constexpr (D::kGroup == 32) {
-        float p[4] = {};
+/* The sums of a slice for one tile and one group of eight columns. */
+template <typename D> struct Acc {
+    float slice[4];
+    float unit[D::kSuper ? 4 : 1]; // in steps of the unit's scale
+
+    __device__ void add(const Block<D> &k, const uint32_t (&x)[4])
+    {
+        float(&to)[4] = sums();
 #pragma unroll
-        for (int term = 0; term < D::kTerms; term++) {
-            mma(p, k.a[term], x);
-            mma(p, k.a[term] + 4, x + 2);
-        }
-        scale_add(acc, p, k.scale[0][0], k.scale[0][1]);
-        if (D::kMin) scale_add(acc, sums, k.min[0], k.min[1]);
-    } else {
-#pragma unroll
-        for (int step = 0; step < 2; step++) {
+        for (int step = 0; step < kStepsOf<D>; step++) {
             float p[4] = {};
-            mma(p, k.a[0] + 4 * step, x + 2 * step);
-            scale_add(acc, p, k.scale[step][0], k.scale[step][1]);
+#pragma unroll
+            for (int term = 0; term < D::kTerms; term++) {
+                mma(p, k.a[term] + 4 * step, x + 2 * step);
+                if (D::kGroup == 32) mma(p, k.a[term] + 4, x + 2);
+            }
+            if constexpr (D::kScaled || kOutside<D>) {
+                scale_add(to, p, k.scale[step][0], k.scale[step][1]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < 4; i++) to[i] = to[i] + p[i];
+            }
         }
     }
-}
 
-template <typename D, int N>
-__device__ inline void block_product(const typename D::Frag &f, int b, int groups,
-                                     const uint32_t (&x)[N][4], const float (&sums)[N][4],
-                                     float (&acc)[N][4])
-{
-    const Block<D> k = decode_block<D>(f, b);
+    /* `block`: sums of the block's activations in columns 2t and 2t + 1. */
+    __device__ void add_min(const Block<D> &k, const float (&block)[2])
+    {
+        const float both[4] = {block[0], block[1], block[0], block[1]};
+        if constexpr (D::kMin && !D::kSuper) scale_add(slice, both, k.min[0], k.min[1]);
+    }
+
+    __device__ void end_unit(const typename D::Frag &f, const UnitSums<D> &sums, int t)
+    {
+        if constexpr (D::kSuper) {
+            scale_add(slice, unit, D::outer(f, 0), D::outer(f, 1));
 #pragma unroll
-    for (int g = 0; g < N; g++)
-        if (g < groups) multiply_block<D>(k, x[g], sums[g], acc[g]);
-}
+            for (int i = 0; i < 4; i++) unit[i] = 0;
+        }
+        if constexpr (D::kSuper && D::kMin) {
+            uint32_t a[2 * kStepsOf<D>];
+            float p[4] = {};
+            D::min_frag(f, t, a);
+#pragma unroll
+            for (int term = 0; term < 3; term++) {
+                uint32_t b[kStepsOf<D>];
+#pragma unroll
+                for (int i = 0; i < kStepsOf<D>; i++)
+                    b[i] = high_pair(term_of(sums.of[2 * i], 3, term),
+                                     term_of(sums.of[2 * i + 1], 3, term));
+                if constexpr (D::kGroup == 32)
+                    mma8(p, a, b[0]);
+                else
+                    mma(p, a, b);
+            }
+            scale_add(slice, p, D::outer_min(f, 0), D::outer_min(f, 1));
+        }
+    }
+
+  private:
+    __device__ float (&sums())[4]
+    {
+        if constexpr (D::kSuper)
+            return unit;
+        else
+            return slice;
+    }
+};
 
 /* ---- activations -------------------------------------------------------------------------------
  */
@@ -192,13 +328,6 @@ __device__ inline void norm_act(uint32_t (&to)[4], const float (&x)[8], const fl
         to[i] = bf16_pair(x[2 * i] * gain[2 * i], x[2 * i + 1] * gain[2 * i + 1]);
 #pragma unroll
     for (int i = 0; i < 8; i++) *squares = fmaf(x[i], x[i], *squares);
-}
-
-/* Over the four lanes that hold one row's elements. */
-__device__ inline float quad_sum(float x)
-{
-    x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
-    return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
 }
 
 /* 1 / sqrt(mean + eps) from the sums of squares of the slices, in ascending order. `part` is 1 / K.

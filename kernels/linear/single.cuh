@@ -145,21 +145,22 @@ __global__ void __launch_bounds__(32 * single_warps<N, T>(), 1) single(const Nar
 #pragma unroll
     for (int i = 0; i < T; i++) {
         const Segment &s = T == 2 ? a.seg.of[i] : seg;
-        f[i] = D::load(s.w + (static_cast<int64_t>(tile - s.tile) * units + warp) * D::kUnitBytes,
-                       lane);
+        const int64_t at = static_cast<int64_t>(tile - s.tile) * units + warp;
+        f[i] = D::load(FromGlobal{s.w + at * D::kUnitBytes}, lane);
     }
     if constexpr (Norm) from.load_gain(gain, a.gain);
 #pragma unroll
     for (int i = 0; i < T; i++)
 #pragma unroll
         for (int b = 0; b < D::kBlocks; b++) {
-            k[i][b] = decode_block<D>(f[i], b);
+            k[i][b] = decode_block<D>(f[i], b, NoTable());
             bits |= bits_of<D>(k[i][b]);
         }
     if (bits == 1) shared[0] = 0; // never, and overwritten before it is read
     edge_wait();
     if (!a.open_early) edge_open();
-    float x[D::kBlocks][N][8], squares[N] = {}, acc[T][N][4] = {};
+    float x[D::kBlocks][N][8], squares[N] = {};
+    Acc<D> acc[T][N] = {};
     uint32_t act[D::kBlocks][N][4];
     float old = 0;
     if (!a.rows_ready) live = live_rows(a.count, a.row0 + a.rows) - a.row0;
@@ -171,12 +172,15 @@ __global__ void __launch_bounds__(32 * single_warps<N, T>(), 1) single(const Nar
     for (int b = 0; b < D::kBlocks; b++) {
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            float sums[4];
+            float sums[2];
             if (N > 1 && n >= groups) continue;
             if constexpr (Norm) norm_act(act[b][n], x[b][n], gain[b], &squares[n]);
             if (D::kMin) block_sums(sums, act[b][n]);
 #pragma unroll
-            for (int i = 0; i < T; i++) multiply_block<D>(k[i][b], act[b][n], sums, acc[i][n]);
+            for (int i = 0; i < T; i++) {
+                acc[i][n].add(k[i][b], act[b][n]);
+                if (D::kMin) acc[i][n].add_min(k[i][b], sums);
+            }
         }
     }
     store_parts<D, N, T>(part, lane, acc);

@@ -38,7 +38,7 @@ __device__ inline typename D::Frag load_tile(const NarrowArgs &a, int tile, int 
                                              int lane)
 {
     const int64_t at = static_cast<int64_t>(min(tile, a.seg.n_tiles - 1)) * units + warp;
-    return D::load(a.seg.of[0].w + at * D::kUnitBytes, lane);
+    return D::load(FromGlobal{a.seg.of[0].w + at * D::kUnitBytes}, lane);
 }
 
 /* Outputs of two tiles; best[c] is kept by one thread, lane 0 of its half warp. */
@@ -73,22 +73,22 @@ __device__ inline void finish_tiles(const NarrowArgs &a, int tile, int live, con
 }
 
 template <typename D, int N>
-__device__ inline void store_tile(float *part, int lane, int i, const float (&acc)[N][4])
+__device__ inline void store_tile(float *part, int lane, int i, const Acc<D> (&acc)[N])
 {
     constexpr int kCols = 8 * N;
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
     for (int n = 0; n < N; n++) {
         float *at = part + (i * 16 + g) * kCols + 8 * n + 2 * t;
-        *reinterpret_cast<float2 *>(at) = make_float2(acc[n][0], acc[n][1]);
-        *reinterpret_cast<float2 *>(at + 8 * kCols) = make_float2(acc[n][2], acc[n][3]);
+        *reinterpret_cast<float2 *>(at) = make_float2(acc[n].slice[0], acc[n].slice[1]);
+        *reinterpret_cast<float2 *>(at + 8 * kCols) = make_float2(acc[n].slice[2], acc[n].slice[3]);
     }
 }
 
 /* The activations of the warp's unit, rounded, and the sums of its blocks. */
 template <typename D, int N> struct Kept {
     uint32_t x[D::kBlocks][N][4];
-    float sums[D::kBlocks][N][2]; // columns 2t and 2t + 1, the same for all rows of a tile
+    float sums[D::kBlocks][N][2]; // of blocks, for minima
 };
 
 template <typename D, int N>
@@ -104,11 +104,7 @@ __device__ inline void keep_columns(Kept<D, N> &k, const NarrowArgs &a, int firs
         round_columns<N, true>(k.x[b], c[b], groups, squares);
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            float sums[4];
-            if (!D::kMin || n >= groups) continue;
-            block_sums(sums, k.x[b][n]);
-            k.sums[b][n][0] = sums[0];
-            k.sums[b][n][1] = sums[1];
+            if (D::kMin && n < groups) block_sums(k.sums[b][n], k.x[b][n]);
         }
     }
 }
@@ -143,10 +139,10 @@ __global__ void __launch_bounds__(32 * stream_warps<D, N>(), stream_residents<D,
         float *part = shared + set * units * kStreamTiles * Shared::kTile;
 #pragma unroll
         for (int i = 0; i < kStreamTiles; i++) {
-            float acc[N][4] = {};
+            Acc<D> acc[N] = {};
             Block<D> k[D::kBlocks];
 #pragma unroll
-            for (int b = 0; b < D::kBlocks; b++) k[b] = decode_block<D>(f[i], b);
+            for (int b = 0; b < D::kBlocks; b++) k[b] = decode_block<D>(f[i], b, NoTable());
             // On its way during all that follows.
             if (tile + step < a.seg.n_tiles)
                 f[i] = load_tile<D>(a, tile + step + i, units, warp, lane);
@@ -154,10 +150,9 @@ __global__ void __launch_bounds__(32 * stream_warps<D, N>(), stream_residents<D,
             for (int b = 0; b < D::kBlocks; b++)
 #pragma unroll
                 for (int n = 0; n < N; n++) {
-                    const float s0 = D::kMin ? kept.sums[b][n][0] : 0.0f;
-                    const float s1 = D::kMin ? kept.sums[b][n][1] : 0.0f;
-                    const float sums[4] = {s0, s1, s0, s1};
-                    if (n < groups) multiply_block<D>(k[b], kept.x[b][n], sums, acc[n]);
+                    if (n >= groups) continue;
+                    acc[n].add(k[b], kept.x[b][n]);
+                    if (D::kMin) acc[n].add_min(k[b], kept.sums[b][n]);
                 }
             store_tile<D, N>(part + warp * kStreamTiles * Shared::kTile, lane, i, acc);
         }
@@ -170,7 +165,7 @@ __global__ void __launch_bounds__(32 * stream_warps<D, N>(), stream_residents<D,
             if ((threadIdx.x & 15) == 0)
                 atomicMax(reinterpret_cast<unsigned long long *>(a.keys + c),
                           static_cast<unsigned long long>(best[c]));
-        finish_argmax(a, live);
+        finish_argmax(a.keys, a.id + a.row0, live, reinterpret_cast<int *>(shared));
     }
 }
 

@@ -5,6 +5,7 @@
  * blocks at a time. */
 #pragma once
 
+#include "kernels/common/bulk.cuh"
 #include "kernels/linear/narrow.cuh"
 
 namespace sk
@@ -25,19 +26,6 @@ struct WideArgs {
     int32_t k;
     int32_t add;
 };
-
-__device__ inline void copy_async16(uint16_t *shared, const uint16_t *global)
-{
-    const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
-}
-
-__device__ inline void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-template <int Pending> __device__ inline void copy_async_wait()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
-}
 
 /* Blocks [block, block + n) of 64 rows from `row` on; rows past the last one repeat it. */
 __device__ inline void stage_columns(uint16_t *to, const WideArgs &a, int block, int n, int row,
@@ -80,7 +68,12 @@ template <typename D> __global__ void __launch_bounds__(32 * kWideWarps, 1) wide
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     const int tile = blockIdx.x * kWideWarps + warp, row = blockIdx.y * kWideCols;
     const int n_blocks = s.units * D::kBlocks;
-    float total[8][4] = {}, acc[8][4] = {};
+    const TableOf<D> table(lane);
+    float total[8][4] = {};
+    Acc<D> acc[8] = {};
+    UnitSums<D> unit_sums[8] = {};
+    const int own = tile < a.seg.n_tiles ? tile : 0; // a warp without a tile does the first one
+    const Outside<D> outside(segment_of(a.seg, own), own, lane, a.k);
     typename D::Frag f[1];
     int at = 0;
     edge_wait();
@@ -90,7 +83,7 @@ template <typename D> __global__ void __launch_bounds__(32 * kWideWarps, 1) wide
 
     stage_columns(columns[0], a, 0, kStage, row, live - 1);
     for (int u = 0; u < s.units; u++) {
-        load_frags<D, 1>(f, a.seg, tile < a.seg.n_tiles ? tile : 0, u, s.units, lane);
+        load_frags<D, 1>(f, a.seg, own, u, s.units, lane);
 #pragma unroll
         for (int b = 0; b < D::kBlocks; b += kStage, at += kStage) {
             const uint16_t *now = columns[(at / kStage) & 1];
@@ -103,26 +96,33 @@ template <typename D> __global__ void __launch_bounds__(32 * kWideWarps, 1) wide
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < kStage; i++) {
-                uint32_t x[8][4];
-                float sums[8][4];
                 if ((at + i) * 32 >= a.k) break;
+                Block<D> k = decode_block<D>(f[0], b + i, table);
+                outside.apply(k, (at + i) * 32);
 #pragma unroll
                 for (int n = 0; n < 8; n++) {
-                    shared_act<D::kGroup>(x[n], now + (8 * n + (lane >> 2)) * kWideStep + 32 * i,
+                    uint32_t x[4];
+                    float sums[2];
+                    shared_act<D::kGroup>(x, now + (8 * n + (lane >> 2)) * kWideStep + 32 * i,
                                           lane & 3);
-                    if (D::kMin) block_sums(sums[n], x[n]);
+                    acc[n].add(k, x);
+                    unit_sums[n].keep(b + i, x, lane);
+                    if (!D::kMin || D::kSuper) continue;
+                    block_sums(sums, x);
+                    acc[n].add_min(k, sums);
                 }
-                block_product<D, 8>(f[0], b + i, 8, x, sums, acc);
             }
             __syncthreads();
         }
+#pragma unroll
+        for (int n = 0; n < 8; n++) acc[n].end_unit(f[0], unit_sums[n], lane & 3);
         if ((u + 1) % s.per == 0 || u + 1 == s.units) {
 #pragma unroll
             for (int n = 0; n < 8; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    total[n][i] += acc[n][i];
-                    acc[n][i] = 0;
+                    total[n][i] += acc[n].slice[i];
+                    acc[n].slice[i] = 0;
                 }
         }
     }
@@ -144,7 +144,7 @@ struct NormActArgs {
 };
 
 template <typename D>
-__global__ void __launch_bounds__(32 * D::kWarps, 1) norm_rows(const NormActArgs a)
+__global__ void __launch_bounds__(32 * kMaxSlices, 1) norm_rows(const NormActArgs a)
 {
     __shared__ float squares_of[32 * 8];
     const Slices s = slices_of<D>(a.k);

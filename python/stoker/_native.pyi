@@ -24,6 +24,7 @@ class DeviceInfo(TypedDict):
     index: int
     name: str
     memory_bytes: int
+    l2_bytes: int
     sm_count: int
     compute_capability: tuple[int, int]
     driver: tuple[int, int]
@@ -51,9 +52,44 @@ def device_need(index: int, /) -> None: ...
 def device_info(index: int, /) -> DeviceInfo: ...
 def op_list() -> dict[str, tuple[tuple[str, str, str], ...]]: ...
 def run_op(name: str, fields: dict[str, Any], table: str, threads: int, /) -> None: ...
-def repack(type: str, raw: bytes, n: int, k: int, /) -> bytes: ...
+def repack(
+    type: str, raw: bytes, n: int, k: int, matrices: int = 1, /
+) -> tuple[bytes, float, float]: ...
 def branches(x: NDArray[np.float32], y: NDArray[np.float32], replays: int, /) -> int: ...
 def cpu_isa() -> str: ...
+
+class ChainAbout(TypedDict):
+    nodes: int
+    edges: int
+    programmatic: int
+    bytes: int
+    rows_ready: int
+    open_early: int
+
+@final
+class OpChain:
+    def __new__(
+        cls, op: str, fields: dict[str, Any], weights: tuple[str, ...], copies: int,
+        device: int = 0, /,
+    ) -> Self: ...  # fmt: skip
+    def close(self, /) -> None: ...
+    def record(
+        self,
+        fields: dict[str, Any],
+        stacks: dict[str, NDArray[Any]],
+        nodes: int,
+        edges: bool,
+        ready: int = -1,
+        early: int = -1,
+        /,
+    ) -> ChainAbout: ...
+    def record_stream(
+        self, bytes: int, nodes: int, edges: bool, shape: int = -1, /
+    ) -> ChainAbout: ...
+    def time(
+        self, warm_s: float, samples: int, tail_s: float, /
+    ) -> tuple[NDArray[np.float64], float]: ...
+    def outputs(self, /) -> None: ...
 
 _Gap = tuple[
     str, float, float, bool, int, int, int, int, int, int, float, float,

@@ -144,6 +144,7 @@ static void scratch_of_fused_ops(void)
     sk_norm_linear_args nl;
     sk_norm_argmax_args na;
     sk_norm_add_args add;
+    sk_linear_parts_args lp;
     sk_linear_args l;
     uint64_t product;
     sk_args_clear(SK_OP_linear, &l);
@@ -167,6 +168,15 @@ static void scratch_of_fused_ops(void)
     sk_args_clear(SK_OP_norm_add, &add);
     add.x = nl.x;
     SK_EXPECT_U64(50 * 512 * 4, sk_cpu_work_bytes(SK_OP_norm_add, &add, 2));
+    sk_args_clear(SK_OP_linear_parts, &lp);
+    lp.x = sk_view_dense(0, SK_BF16, 2, x);
+    lp.w[0] = l.w[0];
+    lp.y[0] = sk_view_dense(2, SK_F32, 3, (const int64_t[]){2, 50, 1000});
+    // That of one part.
+    l.x.dim[0] = 50;
+    l.x.dim[1] = l.w[0].dim[1] = 256;
+    SK_EXPECT_U64(sk_cpu_work_bytes(SK_OP_linear, &l, 2),
+                  sk_cpu_work_bytes(SK_OP_linear_parts, &lp, 2));
 }
 
 const sk_test sk_tests_ops[] = {

@@ -75,6 +75,33 @@ def glu(gate, up, gelu):
     return gelu_mul(gate, up) if gelu else silu_mul(gate, up)
 
 
+def route_list(ids):
+    """The work list [(expert, routes)] of ids [rows, T]: at most four routes an entry."""
+    flat = np.asarray(ids).ravel()
+    entries = []
+    for expert in np.unique(flat):
+        routes = np.flatnonzero(flat == expert)
+        entries += [(int(expert), routes[i : i + 4].tolist()) for i in range(0, len(routes), 4)]
+    return entries
+
+
+def expert_linear(x, ids, w):
+    """Row i of x goes to expert ids[i] of w [E, N, K]."""
+    return np.stack([linear(row, w[e]) for row, e in zip(x, np.ravel(ids), strict=True)])
+
+
+def expert_glu(x, ids, gate, up, gelu):
+    """Row i of x goes to the experts ids[i]: one output row for each."""
+    x = np.repeat(np.asarray(x, F64), np.shape(ids)[1], axis=0)
+    return glu(expert_linear(x, ids, gate), expert_linear(x, ids, up), gelu)
+
+
+def expert_sum(x, weight):
+    """x [P*T, N], weight [P, T]."""
+    x = np.asarray(x, F64).reshape(*np.shape(weight), -1)
+    return np.einsum("pt,ptn->pn", np.asarray(weight, F64), x)
+
+
 def rope_attend(q, k, v, norms, freq, k_cache, v_cache, slots, pos, *, eps, scale, window, split,
                 neox, bf16):  # fmt: skip
     """(out, k_cache, v_cache) with the rows appended; norms = gains of q and of k, or None."""

@@ -50,6 +50,22 @@ def act_out(shape, kind: str):
     return bf16(bits), bits
 
 
+def e4m3() -> np.ndarray:
+    """The 256 values, by the definition of the format."""
+    b = np.arange(256)
+    sign, e, m = np.where(b & 128, -1.0, 1.0), b >> 3 & 15, b & 7
+    x = sign * np.where(e == 0, m * 2.0**-9, (1 + m / 8) * 2.0 ** (e - 7.0))
+    x[(b & 127) == 127] = np.nan
+    return x.astype(np.float32)
+
+
+def e5m2() -> np.ndarray:
+    return (np.arange(256, dtype=np.uint16) << 8).view(np.float16).astype(np.float32)
+
+
+FLOAT8 = {"F8_E4M3": e4m3(), "F8_E5M2": e5m2()}
+
+
 def weights(kind: str, n: int, k: int, rng: np.random.Generator):
     """(argument, values) of a random weight [n, k]."""
     if kind == "BF16":
@@ -59,6 +75,10 @@ def weights(kind: str, n: int, k: int, rng: np.random.Generator):
         draw = rng.standard_normal((n, k)) if dtype.kind == "f" else rng.integers(-99, 100, (n, k))
         w = draw.astype(dtype)
         return w, w.astype(np.float32)
+    if kind in FLOAT8:
+        small = np.flatnonzero(np.abs(FLOAT8[kind]) < 4)
+        codes = rng.choice(small, (n, k)).astype(np.uint8)
+        return (kind, codes, (n, k)), FLOAT8[kind][codes]
     blocks = random_blocks(kind, n * k // sizes(kind)[0], 1.0, rng)
     for at in HALVES.get(kind, ())[:1]:  # scales have a sign
         blocks[:, at + 1] ^= (rng.integers(0, 2, len(blocks)) << 7).astype(np.uint8)

@@ -14,13 +14,13 @@ import stoker
 import tiny
 import tiny_hf
 from gguf_bytes import T, build
+from op_tools import FLOAT8
 from test_hf_folder import IDS, logits, relative
-from test_ops_scale import TABLE
 from tolerances import F32_WHOLE
 
 BASE = replace(tiny.Shape(types=(tiny.F32_T,)), tied=False, n_layer=2)
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
-FP8 = TABLE["F8_E4M3"]
+FP8 = FLOAT8["F8_E4M3"]
 
 
 def nearest(w: np.ndarray, table: np.ndarray) -> np.ndarray:

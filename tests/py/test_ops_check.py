@@ -16,7 +16,8 @@ F = np.float32
 U8 = np.uint8
 P, D, B, C, K = 3, 64, 2, 10, 4
 F32_ID, BF16_ID = 0, 30  # of the type, as a constant of a plan
-SIZES = {"ctl": 536, "slots": 32, "requests": 136, "pending": 88, "counters": 200, "done": 6168}
+SIZES = {"ctl": 536, "slots": 32, "requests": 136, "pending": 88, "counters": 200, "done": 6168,
+         "entry": 32}  # fmt: skip
 
 
 def f32(*shape):
@@ -72,6 +73,8 @@ def good(op):
         "norm_glu": {"x": f32(P, D), "gain": f32(D), "count": count, "w[0]": f32(5, D), "w[1]": f32(5, D),
                      "bias[0]": f32(5), "out": b16(P, 5), "eps": 1e-5, "gelu": 0},
         "linear_add": {"x": f32(P, D), "count": count, "w": f32(5, D), "bias": f32(5), "y": f32(P, 5)},
+        "linear_parts": {"x": f32(P, 1024), "count": count, "w[0]": f32(5, 1024), "y[0]": f32(2, P, 5),
+                         "w[1]": ("Q4_1", u8(7, 640), (7, 1024)), "y[1]": f32(2, P, 7)},
         "norm_add": {"x": f32(P, D), "gain": f32(D), "count": count, "y": f32(P, D), "eps": 1e-5},
         "norm_argmax": {"x": f32(P, D), "gain": f32(D), "count": count, "w": f32(5, D), "bias": f32(5),
                         "id": i32(P), "eps": 1e-5, "act": BF16_ID},
@@ -79,6 +82,12 @@ def good(op):
                         "k_norm": f32(8), "freq": f32(4), "rows": rows, "count": count,
                         "k_cache": b16(B, C, 2, 8), "v_cache": b16(B, C, 2, 8), "out": b16(P, 4, 8),
                         "eps": 1e-5, "scale": 1.0, "window": 0, "split": 4, "neox": 1},
+        "route_list": {"ids": i32(P, 2), "count": count, "list": u8(2 * P, SIZES["entry"]), "n": i32(1)},
+        "expert_glu": {"x": f32(P, D), "list": u8(2 * P, SIZES["entry"]), "n": i32(1), "w[0]": f32(4, 5, D),
+                       "w[1]": ("Q4_1", u8(4, 5, 40), (4, 5, D)), "out": f32(2 * P, 5), "gelu": 0},
+        "expert_linear": {"x": b16(2 * P, D), "list": u8(2 * P, SIZES["entry"]), "n": i32(1),
+                          "w": ("Q4_1", u8(4, 5, 40), (4, 5, D)), "y": f32(2 * P, 5)},
+        "expert_sum": {"x": f32(2 * P, D), "weight": f32(P, 2), "count": count, "y": f32(P, D)},
         "accept": {"slots": s["slots"], "requests": s["requests"], "drafts": drafts, "n_draft": n_draft,
                        "span": i32(B, 2), "chosen": i32(P), "pending": s["pending"], "ctx": C},
         "publish": {"ctl": ctl, "slots": s["slots"], "pending": s["pending"], "kept": i32(B),
@@ -216,6 +225,35 @@ def refuse_any(op, changes):
     ("silu_mul", "out", b16(P, 1), "expected [3, 64] BF16 or F32, found [3, 1] BF16"),
     ("argmax", "x", i32(P, D), "expected [*, *] F32, found [3, 64] I32"),
     ("argmax", "id", i32(P + 1), "expected [3] I32, found [4] I32"),
+    # experts
+    ("route_list", "ids", i32(P), "expected [*, *] I32, found [3] I32"),
+    ("route_list", "count", i32(2), "expected [1] I32, found [2] I32"),
+    ("route_list", "list", u8(5, 32), "expected [6, 32] U8, found [5, 32] U8"),
+    ("route_list", "list", u8(6, 24), "expected [6, 32] U8, found [6, 24] U8"),
+    ("route_list", "n", i32(2), "expected [1] I32, found [2] I32"),
+    ("expert_glu", "x", np.zeros((P, D), np.float16),
+     "expected [*, *] BF16 or F32, found [3, 64] F16"),
+    ("expert_glu", "w__0", f32(5, D), "expected [*, *, 64] of a weight type, found [5, 64] F32"),
+    ("expert_glu", "w__0", f32(4, 5, 63), "expected [*, *, 64] of a weight type, found [4, 5, 63] F32"),
+    ("expert_glu", "w__1", f32(3, 5, D), "expected [4, 5, 64] of a weight type, found [3, 5, 64] F32"),
+    ("expert_glu", "w__1", ("Q8_1", u8(4, 5, 72), (4, 5, D)),
+     "expected [4, 5, 64] of a weight type, found [4, 5, 64] Q8_1"),
+    ("expert_glu", "out", f32(6, 6), "expected [*, 5] BF16 or F32, found [6, 6] F32"),
+    ("expert_glu", "out", b16(6, 5), "expected F32 as x, found BF16"),
+    ("expert_glu", "out", f32(7, 5), "expected routes that are a multiple of the 3 rows of x, found 7"),
+    ("expert_glu", "list", u8(7, 32), "expected [6, 32] U8, found [7, 32] U8"),
+    ("expert_glu", "n", np.zeros(1, np.int64), "expected [1] I32, found [1] I64"),
+    ("expert_glu", "gelu", -1, "expected 0 .. 1, found -1"),
+    ("expert_linear", "x", i32(6, D), "expected [*, *] BF16 or F32, found [6, 64] I32"),
+    ("expert_linear", "list", u8(5, 32), "expected [6, 32] U8, found [5, 32] U8"),
+    ("expert_linear", "n", i32(1, 1), "expected [1] I32, found [1, 1] I32"),
+    ("expert_linear", "w", f32(4, 5, 65), "expected [*, *, 64] of a weight type, found [4, 5, 65] F32"),
+    ("expert_linear", "y", f32(6, 6), "expected [6, 5] F32, found [6, 6] F32"),
+    ("expert_linear", "y", b16(6, 5), "expected [6, 5] F32, found [6, 5] BF16"),
+    ("expert_sum", "weight", f32(P), "expected [*, *] F32, found [3] F32"),
+    ("expert_sum", "x", f32(5, D), "expected [6, *] F32, found [5, 64] F32"),
+    ("expert_sum", "count", i32(2), "expected [1] I32, found [2] I32"),
+    ("expert_sum", "y", f32(P, D - 1), "expected [3, 64] F32, found [3, 63] F32"),
     # fused ops
     ("norm_linear", "x", b16(P, D), "expected [*, *] F32, found [3, 64] BF16"),
     ("norm_linear", "gain", f32(D - 1), "expected [64] F32, found [63] F32"),
@@ -246,6 +284,22 @@ def refuse_any(op, changes):
     ("linear_add", "bias", f32(4), "expected [5] F32, found [4] F32"),
     ("linear_add", "y", f32(P, 6), "expected [3, 5] F32, found [3, 6] F32"),
     ("linear_add", "y", b16(P, 5), "expected [3, 5] F32, found [3, 5] BF16"),
+    ("linear_parts", "x", np.zeros((P, 1024), np.float16),
+     "expected [*, *] BF16 or F32, found [3, 1024] F16"),
+    ("linear_parts", "x", f32(P, 1280),
+     "expected a multiple of 256 columns in each of 2 parts, found 1280 in all"),
+    ("linear_parts", "x", f32(P, 100),
+     "expected a multiple of 256 columns in each of 2 parts, found 100 in all"),
+    ("linear_parts", "w__0", f32(5, 512), "expected [*, 1024] of a weight type, found [5, 512] F32"),
+    ("linear_parts", "w__3", f32(5, 1024),
+     "expected segments without a gap, found none before this one"),
+    ("linear_parts", "y__0", f32(P, 5), "expected [*, 3, *] F32, found [3, 5] F32"),
+    ("linear_parts", "y__0", f32(2, P, 6), "expected [2, 3, 5] F32, found [2, 3, 6] F32"),
+    ("linear_parts", "y__0", b16(2, P, 5), "expected [*, 3, *] F32, found [2, 3, 5] BF16"),
+    ("linear_parts", "y__0", f32(33, P, 5), "expected 1 .. 32 parts, found 33"),
+    ("linear_parts", "y__1", f32(4, P, 7), "expected [2, 3, 7] F32, found [4, 3, 7] F32"),
+    ("linear_parts", "y__1", None, "expected a view, as w[1] is present"),
+    ("linear_parts", "y__2", f32(2, P, 7), "expected no view, as w[2] is absent"),
     ("norm_add", "gain", f32(D + 1), "expected [64] F32, found [65] F32"),
     ("norm_add", "y", f32(P + 1, D), "expected [3, 64] F32, found [4, 64] F32"),
     ("norm_add", "eps", -1.0, "expected a finite number above 0, found -1"),
@@ -373,6 +427,12 @@ def test_strides_and_offsets():
     slots = np.zeros((B, 33), U8)[:, :32]
     refuse("accept", "slots: expected structures aligned to 4 bytes, found offset "
            f"{slots.ctypes.data}, stride 33", slots=slots)  # fmt: skip
+    entries = np.zeros((2 * P, 36), U8)[:, 2:34]
+    refuse("route_list", "list: expected structures aligned to 4 bytes, found offset "
+           f"{entries.ctypes.data}, stride 36", list=entries)  # fmt: skip
+    spread = f32(4, 10, D)[:, ::2]
+    refuse("expert_linear", "w: expected a stride of dimension 1 of exactly 256 bytes, found 512",
+           w=spread)  # fmt: skip
     refuse("gather_rows", "table: expected rows of whole blocks, found 65 of Q4_1",
            table=("Q4_1", u8(5, 40), (5, 65)))  # fmt: skip
     refuse("add", "x: expected a known type and rank 1 .. 4, found ? and rank 2",

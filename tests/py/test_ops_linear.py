@@ -1,4 +1,5 @@
-"""linear: against FP64, fast table against definition, and rows that do not know their neighbours."""
+"""linear, whole and in parts: against FP64, fast table against definition, and rows that do not know
+their neighbours."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import pytest
 from blocks import IDS, sizes
 from op_tools import BLOCKS, FAST_TYPES, FAST, TABLES, TYPES, act, ints, run, weights
 import dense
+from stoker import InvalidArgumentError
 from tolerances import close_linear
 
 ACTS = ("BF16", "F32")
@@ -167,3 +169,74 @@ def test_weights_and_inputs_at_any_address():
     for table in TABLES:
         y = linear(wide[:, 50:146], (kind, shifted, shape), 6, 4, table)
         close_linear(y, dense.linear(wide[:, 50:146], values))
+
+
+# Parts of the sum over K.
+
+
+def parts(x, w, n_out, rows, n, table="definition", threads=1, count=None):
+    y = np.full((n, rows, n_out), np.nan, np.float32)
+    run("linear_parts", table, threads, x=x, count=ints(rows if count is None else count), w0=w,
+        y0=y)  # fmt: skip
+    return y
+
+
+def columns(w, begin: int, end: int):
+    """The weight's argument, of these columns alone."""
+    if isinstance(w, np.ndarray):
+        return np.ascontiguousarray(w[:, begin:end])
+    kind, raw, (n, k) = w
+    raw = raw.reshape(n, -1)
+    size = raw.shape[1]
+    return kind, np.ascontiguousarray(raw[:, begin * size // k : end * size // k]), (n, end - begin)
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("act_type", ACTS)
+@pytest.mark.parametrize("kind", FAST_TYPES)
+def test_parts(kind, act_type, table):
+    """Each is the product of its columns, in bits too; the only one is the product itself."""
+    rng = np.random.default_rng(8)
+    n, k, p = 13, 1024, 6
+    w, values = weights(kind, n, k, rng)
+    x, xv = act(rng.standard_normal((p, k)), act_type)
+    whole = linear(x, w, n, p, table, 2)
+    for s in (1, 2, 4):
+        got = parts(x, w, n, p, s, table, 2)
+        for i, at in enumerate(range(0, k, k // s)):
+            some = slice(at, at + k // s)
+            close_linear(got[i], dense.linear(xv[:, some], values[:, some]))
+            alone, _ = act(xv[:, some], act_type)
+            want = linear(alone, columns(w, at, at + k // s), n, p)
+            assert got[i].tobytes() == want.tobytes(), (s, i)
+        close_linear(np.add.accumulate(got)[-1], dense.linear(xv, values))
+        if s == 1:
+            assert got[0].tobytes() == whole.tobytes()
+    for count, rows in ((0, 3), (2, 6), (5, 6)):
+        got = parts(x if rows == p else act(xv[:rows], act_type)[0], w, n, rows, 4, table, 3, count)
+        want = parts(x, w, n, p, 4)[:, :count]
+        assert got[:, :count].tobytes() == want.tobytes()
+        assert np.isnan(got[:, count:]).all()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_parts_of_segments_side_by_side(table):
+    rng = np.random.default_rng(9)
+    p, k, n_parts, widths = 5, 2048, 8, (7, 12, 1, 30)
+    x, xv = act(rng.standard_normal((p, k)), "BF16")
+    packed = np.full((n_parts, p * sum(widths)), np.nan, np.float32)
+    fields, want, at = {}, [], 0
+    for s, (n, kind) in enumerate(zip(widths, ("Q4_1", "Q6_K", "F16", "IQ1_M"), strict=True)):
+        fields[f"w{s}"], values = weights(kind, n, k, rng)
+        fields[f"y{s}"] = packed[:, p * at : p * (at + n)].reshape(n_parts, p, n)
+        want.append([dense.linear(xv[:, i : i + 256], values[:, i : i + 256])
+                     for i in range(0, k, 256)])  # fmt: skip
+        at += n
+    run("linear_parts", table, 3, x=x, count=ints(p), **fields)
+    for s, ref in enumerate(want):
+        close_linear(fields[f"y{s}"], np.array(ref))
+    assert np.isfinite(packed).all()
+    twice = {"w0": fields["w0"], "y0": fields["y0"], "w1": fields["w0"]}
+    shifted = packed[:, 7 : 7 + 7 * p].reshape(n_parts, p, 7)
+    with pytest.raises(InvalidArgumentError, match=r"y\[0\]: expected no overlap with y\[1\]"):
+        run("linear_parts", table, 1, x=x, count=ints(p), **twice, y1=shifted)

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 import stoker
-from op_tools import FAST, TABLES, act, ints, run, weights
+from op_tools import FAST, FLOAT8, TABLES, act, ints, run, weights
 from tolerances import SUM_ERROR
 
 KINDS = (
@@ -25,20 +25,6 @@ KINDS = (
 )
 
 
-def e4m3() -> np.ndarray:
-    """The 256 values, by the definition of the format."""
-    b = np.arange(256)
-    sign, e, m = np.where(b & 128, -1.0, 1.0), b >> 3 & 15, b & 7
-    x = sign * np.where(e == 0, m * 2.0**-9, (1 + m / 8) * 2.0 ** (e - 7.0))
-    x[(b & 127) == 127] = np.nan
-    return x.astype(np.float32)
-
-
-def e5m2() -> np.ndarray:
-    return (np.arange(256, dtype=np.uint16) << 8).view(np.float16).astype(np.float32)
-
-
-TABLE = {"F8_E4M3": e4m3(), "F8_E5M2": e5m2()}
 SHA = {"F8_E4M3": "422eccfaa21e72a6b26855bb10cdcfead6c1ce3262ecd813c99d8cbf9677f2e2",
        "F8_E5M2": "229a94c5f728edf2259da970a0e1dfb45cc1d69cce2b30e37659f3212ec4b8b9"}  # fmt: skip
 
@@ -51,8 +37,8 @@ def test_float8_values(kind, tmp_path):
     path.write_bytes(build({"t": (kind, np.arange(256, dtype=np.uint8))}))
     got = stoker.open(path)["t"].dequantize()
     bits = np.where(np.isnan(got), np.uint32(0x7FC00000), got.view(np.uint32)).astype("<u4")
-    assert np.array_equal(got, TABLE[kind], equal_nan=True)
-    assert np.array_equal(np.signbit(got), np.signbit(TABLE[kind]) & ~np.isnan(got))
+    assert np.array_equal(got, FLOAT8[kind], equal_nan=True)
+    assert np.array_equal(np.signbit(got), np.signbit(FLOAT8[kind]) & ~np.isnan(got))
     assert hashlib.sha256(bits.tobytes()).hexdigest() == SHA[kind]
 
 
@@ -68,11 +54,11 @@ def test_e8m0_values(tmp_path):
 
 
 def weight(kind, n, k, rng):
-    if kind not in TABLE:
+    if kind not in FLOAT8:
         return weights(kind, n, k, rng)
-    finite = np.flatnonzero(np.isfinite(TABLE[kind]) & (np.abs(TABLE[kind]) < 500))
+    finite = np.flatnonzero(np.isfinite(FLOAT8[kind]) & (np.abs(FLOAT8[kind]) < 500))
     codes = rng.choice(finite, (n, k)).astype(np.uint8)
-    return (kind, codes, (n, k)), TABLE[kind][codes]
+    return (kind, codes, (n, k)), FLOAT8[kind][codes]
 
 
 def scaled(x, w, n_out, rows, scale, sn, sk, table, threads=1, **more):

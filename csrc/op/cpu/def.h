@@ -102,6 +102,9 @@ float sk_rms_factor(const float *x, int64_t n, float eps);
 /* Scratch of a fused op: what it keeps between its parts, and what they want. */
 uint64_t sk_fused_bytes(enum sk_op op, const void *args, int32_t n_threads);
 
+/* The same of the ops of experts. */
+uint64_t sk_experts_bytes(enum sk_op op, const void *args, int32_t n_threads);
+
 /* Pieces of the definition, for whoever splits the work. */
 void sk_attend_head(const sk_attend_args *a, int64_t r, int64_t head, const sk_attend_scratch *s);
 void sk_rms_norm_rows(const sk_rms_norm_args *a, int64_t begin, int64_t end);

@@ -13,6 +13,9 @@ uint64_t sk_cpu_work_bytes(enum sk_op op, const void *args, int32_t n_threads)
         return sk_attend_scratch_bytes(args) * (uint64_t)n_threads;
     case SK_OP_linear:
         return sk_fast_linear_bytes(args, n_threads);
+    case SK_OP_expert_glu:
+    case SK_OP_expert_linear:
+        return sk_experts_bytes(op, args, n_threads);
     default:
         return sk_fused_bytes(op, args, n_threads);
     }

@@ -36,7 +36,15 @@ static inline bool sk_cuda_takes_packed(enum sk_op op, const sk_field *f)
     return f->name[0] == 'w' && (f->name[1] == '\0' || f->name[1] == '[');
 }
 
-/* Is this weight packed on the device? Matrices are; vectors stay as they are. */
+/* Is this weight packed on the device? Matrices are, alone or one behind the other as those of
+ * experts; vectors stay as they are. */
 bool sk_cuda_is_packed(int32_t rank);
+
+/* Bytes of a packed weight, [n, k] or [e, n, k]. */
+static inline uint64_t sk_cuda_packed_bytes(int32_t dtype, int32_t rank, const int64_t *dim)
+{
+    const uint64_t each = sk_k_packed_bytes(dtype, dim[rank - 2], dim[rank - 1]);
+    return rank == 3 ? (uint64_t)dim[0] * each : each;
+}
 
 #endif

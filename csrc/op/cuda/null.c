@@ -35,7 +35,7 @@ uint64_t sk_cuda_work_bytes(enum sk_op op, const void *args, int32_t ctx_bound)
     return 0;
 }
 
-bool sk_cuda_is_packed(int32_t rank) { return rank == 2; }
+bool sk_cuda_is_packed(int32_t rank) { return rank == 2 || rank == 3; }
 
 int32_t sk_k_setup(void) { return 0; }
 
@@ -47,10 +47,23 @@ int32_t sk_k_packs(int32_t dtype)
     return 0;
 }
 
+int32_t sk_k_has_experts(int32_t dtype)
+{
+    (void)dtype;
+    return 0;
+}
+
 uint64_t sk_k_packed_bytes(int32_t dtype, int64_t n, int64_t k)
 {
     (void)dtype;
     (void)n;
+    (void)k;
+    return 0;
+}
+
+int64_t sk_k_part_unit(int32_t dtype, int64_t k)
+{
+    (void)dtype;
     (void)k;
     return 0;
 }

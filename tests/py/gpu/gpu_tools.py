@@ -6,15 +6,21 @@ import os
 import subprocess
 
 import numpy as np
-from op_tools import bf16
+from blocks import sizes
+from op_tools import BLOCKS, bf16
 from tolerances import close_bf16, close_elements, from_bf16, to_bf16
 
 F = np.float32
-TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+TYPES = ("F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", *BLOCKS)
 NARROW = (1, 5, 8, 9, 20, 40)  # rows of a pass; more than 40 take the wide kernels
 WIDE = (41, 64, 100)
 THREADS = min(8, len(os.sched_getaffinity(0)))  # of the definition
 SPLIT = 128  # of attend, the only one that has kernels
+
+
+def block(kind: str) -> int:
+    """Columns come in multiples of this."""
+    return sizes(kind)[0] if kind in BLOCKS else 32
 
 
 def behind(x: np.ndarray, count: int, capacity: int) -> np.ndarray:

@@ -16,15 +16,17 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "oracle")]
 import numpy as np  # noqa: E402
 import test_gpu_attend as attend  # noqa: E402
 import test_gpu_engine as engines  # noqa: E402
+import test_gpu_experts as experts  # noqa: E402
 import test_gpu_ops as ops  # noqa: E402
 import tiny  # noqa: E402
+from gpu_tools import block  # noqa: E402
 from op_tools import ints, run  # noqa: E402
 
 
 def products() -> None:
     rng = np.random.default_rng(0)
     for kind in ops.TYPES:
-        k = 256 if kind.endswith("_K") else 192
+        k = 192 if block(kind) <= 64 else 256
         for name, op in ops.products(kind, 70, k, rng).items():
             for rows in (5, 20, 41):
                 x, _ = ops.stream(rng, rows, k)
@@ -40,6 +42,20 @@ def vocabulary() -> None:
     out = np.zeros(3, np.int32)
     run("norm_argmax", "cuda", 1, x=x, gain=np.ones(192, np.float32), count=ints(3), id=out,
         eps=1e-5, act=30, **one)  # fmt: skip
+
+
+def mixtures() -> None:
+    for kind in experts.TYPES:
+        rng = np.random.default_rng(3)
+        e, t, n, k = experts.shapes(kind)[0]
+        m = experts.Mixture(kind, e, n, k, rng)
+        for p in (1, 5, 40):
+            ids = experts.routing(rng, p, t, e)
+            experts.route_list(ids, "cuda")
+            m.glu(experts.rows(rng, p, k), ids)
+            y = m.linear(experts.rows(rng, p * t, k), ids)
+            experts.expert_sum(y, rng.random((p, t)).astype(np.float32), "cuda")
+        print("mixtures", kind, flush=True)
 
 
 def attention() -> None:
@@ -65,8 +81,8 @@ def rounds(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    parts = sys.argv[1:] or ["products", "vocabulary", "attention", "rounds"]
-    for part in ("products", "vocabulary", "attention"):
+    parts = sys.argv[1:] or ["products", "vocabulary", "mixtures", "attention", "rounds"]
+    for part in ("products", "vocabulary", "mixtures", "attention"):
         if part in parts:
             globals()[part]()
     if "rounds" in parts:

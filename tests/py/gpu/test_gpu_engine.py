@@ -387,17 +387,16 @@ def test_auto_is_the_gpu(llama: Path) -> None:
         assert e.options["device"] == "cuda:0" and e.options["kernels"] == "cuda"
 
 
-@pytest.mark.parametrize("kind", ["Q5_0", "IQ4_XS", "Q2_K"])
-def test_a_type_without_kernels_is_named(llama: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["Q5_0", "IQ4_XS", "IQ3_S", "Q2_K", "MXFP4"])
+def test_types_of_the_ring(llama: Path, tmp_path: Path, kind: str) -> None:
+    """Graph, eager and speculative with weights that only the ring has kernels for."""
     types = (tiny.F16_T, tiny.IDS[kind])
-    path = tiny.write(tmp_path / "m.gguf", tiny.Shape(types=types, ctx=2**20))
-    with engine(llama) as e:  # the device stays in use
-        before = device_memory()
-        message = f"on CUDA: .*: expected F32, F16, BF16, Q4_0, Q4_1, .* or Q6_K, found {kind}"
-        with bad(stoker.UnsupportedError, message):
-            engine(path, slots=64, context=2**20)  # would not fit: the type comes first
-        assert device_memory() == before
-        assert len(e.generate(PROMPT, 5, ignore_eos=True).ids) == 5
+    path = tiny.write(tmp_path / "m.gguf", tiny.Shape(types=types, ctx=256))
+    with engine(path) as graph, engine(path, mode="eager") as eager:
+        want = graph.generate(PROMPT, 24, ignore_eos=True).ids
+        assert eager.generate(PROMPT, 24, ignore_eos=True).ids == want
+    with engine(path, "ngram:4") as ahead:
+        assert ahead.generate(PROMPT, 24, ignore_eos=True).ids == want
 
 
 def test_a_context_that_does_not_fit(llama: Path, tmp_path: Path) -> None:

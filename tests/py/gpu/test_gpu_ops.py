@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import test_ops_round as round_cases
 from blocks import IDS, random_bytes, sizes
-from gpu_tools import F, NARROW, THREADS, TYPES, WIDE, behind, near, rounded, stored
+from gpu_tools import F, NARROW, THREADS, TYPES, WIDE, behind, block, near, rounded, stored
 from op_tools import act, act_out, bf16, ints, row_table, run, weights
 from stoker import UnsupportedError, _native
+from test_ops_linear import columns
 from test_ops_fused import norm_argmax, norm_glu, norm_linear, segments, stream
 from test_ops_rows import rms_norm, rope
+from test_ops_scale import weight as scaled_weight
 from tolerances import close_elements, close_linear, to_bf16
 
 pytestmark = pytest.mark.gpu
@@ -80,8 +82,10 @@ PRODUCTS = tuple(products("F32", 1, 32, np.random.default_rng(0)))
 
 
 def shapes(kind: str) -> tuple[tuple[int, int], ...]:
-    if kind.endswith("_K"):
+    if block(kind) == 256:
         return (33, 256), (70, 768), (301, 512), (17, 2048), (9, 8192)
+    if block(kind) > 32:
+        return (1, 128), (70, 384), (301, 640), (130, 1536), (17, 2048), (9, 8192)
     return (1, 32), (33, 64), (70, 96), (301, 576), (130, 1536), (17, 2048), (9, 8192)
 
 
@@ -125,15 +129,21 @@ def test_a_row_does_not_know_its_neighbours(kind, name):
 @pytest.mark.parametrize("kind", TYPES)
 def test_more_tiles_than_multiprocessors(kind):
     rng = np.random.default_rng(3)
-    n, k = 5003, 256
-    x, gain = stream(rng, 41, k)
-    fields, _, _ = segments((kind,), (n,), k, rng)
-    want = norm_linear(x, gain, "BF16", fields, (n,), "definition", THREADS)[0]
-    for p in (1, 9, 41):
-        close_linear(norm_linear(x[:p], gain, "BF16", fields, (n,), "cuda")[0], want[:p])
+    for n, k, rows in ((5003, 256, (1, 9, 20, 40, 41)), (7003, 2560, (1, 9, 20, 40))):
+        x, gain = stream(rng, max(rows), k)
+        fields, _, _ = segments((kind,), (n,), k, rng)
+        whole = norm_linear(x, gain, "BF16", fields, (n,), "cuda")[0]
+        want = norm_linear(x[:2], gain, "BF16", fields, (n,), "definition", THREADS)[0]
+        close_linear(whole[:2], want)
+        for p in rows:
+            got = norm_linear(x[:p], gain, "BF16", fields, (n,), "cuda")[0]
+            assert got.tobytes() == whole[:p].tobytes(), (n, k, p)
 
 
-@pytest.mark.parametrize("kinds", [TYPES[:4], TYPES[4:8], TYPES[:1] * 4, TYPES[5:], TYPES[1:5:3]])
+@pytest.mark.parametrize(
+    "kinds",
+    [*(TYPES[i : i + 4] for i in range(0, len(TYPES), 4)), TYPES[:1] * 4, TYPES[1:5:3]],
+)
 def test_segments_of_mixed_types(kinds):
     rng = np.random.default_rng(4)
     n = tuple(int(i) for i in rng.integers(1, 90, len(kinds)))
@@ -145,6 +155,81 @@ def test_segments_of_mixed_types(kinds):
         want = norm_linear(x[:p], gain, "BF16", fields, n, "definition", THREADS)
         for a, b in zip(got, want, strict=True):
             close_linear(a, b)
+
+
+PART_TYPES = tuple(kind for kind in TYPES if kind != "F32")
+
+
+def linear_parts(x, w, n, n_parts, table="cuda", count=None):
+    y = np.full((n_parts, len(x), n), np.nan, F)
+    count = ints(len(x) if count is None else count)
+    run("linear_parts", table, THREADS, x=rounded(x), count=count, w0=w, y0=y)
+    return y
+
+
+def corner(w, n: int, k: int):
+    """The first rows and columns of a weight."""
+    if isinstance(w, np.ndarray):
+        return columns(w[:n], 0, k)
+    kind, raw, (rows, whole) = w
+    return columns((kind, raw.reshape(rows, -1)[:n], (n, whole)), 0, k)
+
+
+@pytest.mark.parametrize("kind", PART_TYPES)
+def test_linear_parts(kind):
+    """Every part against the definition (whose bits the fast table has), and the same bits in any
+    pass; the only one is linear."""
+    rng = np.random.default_rng(17)
+    big, _ = weights(kind, 2560, 6144, rng)
+    rows, _ = stream(rng, 41, 6144)
+    for n, k in product((33, 301, 2560), (2048, 2560, 6144)):
+        w, x = corner(big, n, k), np.ascontiguousarray(rows[:, :k])
+        for s in (s for s in (1, 2, 4, 8) if k % (256 * s) == 0):
+            whole = linear_parts(x, w, n, s)
+            close_linear(whole, linear_parts(x, w, n, s, "fast"))
+            for p in (1, 5, 20, 40):
+                assert linear_parts(x[:p], w, n, s).tobytes() == whole[:, :p].tobytes(), (n, s, p)
+            for count, p in ((0, 5), (3, 20), (21, 41)):
+                got = linear_parts(behind(x, count, p), w, n, s, "cuda", count)
+                assert got[:, :count].tobytes() == whole[:, :count].tobytes(), (n, k, s, count)
+            if s == 1:
+                assert whole[0].tobytes() == linear(x, {"w0": w}, (n,)).tobytes(), (n, k)
+
+
+@pytest.mark.parametrize("kind", PART_TYPES)
+def test_a_row_of_parts_does_not_know_its_neighbours(kind):
+    rng = np.random.default_rng(18)
+    n, k, s = 37, 2048, 4
+    w, _ = weights(kind, n, k, rng)
+    x, _ = stream(rng, 24, k)
+    alone = np.concatenate([linear_parts(x[r : r + 1], w, n, s) for r in range(24)], axis=1)
+    for p in (5, 9, 20, 40, 41, 100):
+        at = rng.integers(0, 24, p)
+        assert linear_parts(x[at], w, n, s).tobytes() == alone[:, at].tobytes(), p
+        sound = rng.random(p) < 0.5
+        rows = x[at]
+        rows[~sound] = np.where(rng.random((np.count_nonzero(~sound), 1)) < 0.5, np.nan, np.inf)
+        assert linear_parts(rows, w, n, s)[:, sound].tobytes() == alone[:, at[sound]].tobytes(), p
+
+
+def test_parts_of_segments():
+    """Of one type and of several, in one launch where the parts lie equally far apart."""
+    rng = np.random.default_rng(19)
+    k, s, n = 2048, 8, (40, 17, 300, 5)
+    x, _ = stream(rng, 64, k)
+    for kinds in (("Q8_0",) * 4, ("Q8_0", "Q8_0", "Q4_K", "BF16"), ("Q6_K", "Q4_1", "Q6_K", "F16")):
+        ws = [weights(kind, width, k, rng)[0] for kind, width in zip(kinds, n, strict=True)]
+        fields = {f"w{i}": w for i, w in enumerate(ws)}
+        for p in (1, 20, 64):
+            alone = [linear_parts(x[:p], w, width, s) for w, width in zip(ws, n, strict=True)]
+            room = np.full((len(n), s, p * max(n)), np.nan, F)
+            alike = [room[i, :, : p * w].reshape(s, p, w) for i, w in enumerate(n)]
+            apart = [np.full_like(y, np.nan) for y in alone]
+            for order in (alike, apart):
+                outs = {f"y{i}": y for i, y in enumerate(order)}
+                run("linear_parts", "cuda", 1, x=rounded(x[:p]), count=ints(p), **fields, **outs)
+                for y, want in zip(order, alone, strict=True):
+                    assert y.tobytes() == want.tobytes(), (kinds, p)
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -195,13 +280,29 @@ def test_norm_argmax_of_ties_and_nan(kind):
         assert norm_argmax(rows, gain, "BF16", fields, "cuda")[p - 1] == 0
 
 
+@pytest.mark.parametrize("kind", ["F8_E4M3", "F8_E5M2", "NVFP4"])
+def test_scales_beside_weights(kind):
+    """One for the whole weight, for each row, for blocks; narrow, wide and many tiles."""
+    rng = np.random.default_rng(8)
+    for n, k in ((37, 256), (130, 832), (2500, 2560)):
+        w, _ = scaled_weight(kind, n, k, rng)
+        x, _ = stream(rng, 41, k)
+        for sn, sk in ((n, k), (1, k), (128, 128), (3, 64)):
+            grid = rng.uniform(-2, 2, (-(-n // sn), -(-k // sk))).astype(F)
+            fields = {"w0": w, "scale0": grid, "scale_n0": sn, "scale_k0": sk}
+            whole = linear(x, fields, (n,))
+            close_linear(whole[:5], linear(x[:5], fields, (n,), "definition"))
+            for p in (1, 5, 20, 40):
+                assert linear(x[:p], fields, (n,)).tobytes() == whole[:p].tobytes(), (n, k, p)
+
+
 # Rows.
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_gather_rows_is_the_definition(kind):
     rng = np.random.default_rng(7)
-    for n, k in ((1, 256), (50, 512), (333, 1536), *(() if kind.endswith("_K") else ((37, 96),))):
+    for n, k in ((1, 256), (50, 512), (333, 1536), *(((37, 96),) if block(kind) == 32 else ())):
         table, _ = weights(kind, n, k, rng)
         ids = rng.integers(0, n, 64).astype(np.int32)
         ids[:2] = n - 1, 0
@@ -362,16 +463,30 @@ def test_round_ops(name, monkeypatch):
 # Packing.
 
 
+def raw_weight(kind, n, k, rng):
+    if kind in IDS:
+        return random_bytes(kind, n * k // sizes(kind)[0], rng)
+    width = {"F32": 4, "F16": 2, "BF16": 2}.get(kind, 1)
+    return rng.integers(0, 256, (n * k, width), dtype=np.uint8)
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_unpacking_gives_back_every_byte(kind):
     rng = np.random.default_rng(15)
-    unit = 256 if kind.endswith("_K") else 32
+    unit = block(kind)
     for n, k in product((1, 7, 15, 16, 17, 33, 301), (unit, 2 * unit, 3 * unit, 9 * unit)):
-        if kind in IDS:
-            raw = random_bytes(kind, n * k // sizes(kind)[0], rng)
-        else:
-            raw = rng.integers(0, 256, (n * k, 4 if kind == "F32" else 2), dtype=np.uint8)
-        assert _native.repack(kind, raw.tobytes(), n, k) == raw.tobytes(), (n, k)
+        raw = raw_weight(kind, n, k, rng).tobytes()
+        assert _native.repack(kind, raw, n, k)[0] == raw, (n, k)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_packing_takes_a_second_for_10_gb_at_most(kind, record_property):
+    rng = np.random.default_rng(16)
+    n, k = 8192, 2560
+    raw = raw_weight(kind, 64, k, rng).tobytes() * (n // 64)
+    took = [_native.repack(kind, raw, n, k)[1] for _ in range(3)]
+    record_property("gb_per_s", len(raw) / min(took) / 1e3)
+    assert len(raw) / min(took) >= 10_000, f"{len(raw) / min(took) / 1e3:.1f} GB/s"
 
 
 # What has no kernel.
@@ -402,17 +517,41 @@ def test_refusals_of_products():
         narrow, _, _ = segments(("F16",), (4,), k, rng)
         with refused(rf"linear on CUDA: w\[0\]: expected a multiple of 32 columns, found {k}"):
             linear(x[:, :k], narrow, (4,))
-    known = "expected F32, F16, BF16, Q4_0, Q4_1, Q8_0, Q4_K, Q5_K or Q6_K"
-    for kind in ("Q5_0", "Q2_K", "IQ4_XS", "MXFP4"):
+    known = "expected a float of at most 32 bits or a block format"
+    for kind in ("F64", "I8", "I64"):
         other, _, _ = segments(("F16", kind), (4, 4), 256, rng)
         with refused(rf"linear on CUDA: w\[1\]: {known}, found {kind}"):
             linear(x, other, (4, 4))
         with refused(f"gather_rows on CUDA: table: {known}, found {kind}"):
             run("gather_rows", "cuda", 1, table=other["w1"], ids=ints(1, 2), count=ints(2),
                 out=x.copy(), scale=1.0)  # fmt: skip
+    beside = "no scales beside weights other than FP8 and NVFP4"
     scaled, _, _ = segments(("F16",), (4,), 256, rng, scales=True)
-    with refused(r"linear on CUDA: scale\[0\]: expected no scales beside the weight, found some"):
+    with refused(rf"linear on CUDA: scale\[0\]: expected {beside}, found F16"):
         linear(x, scaled, (4,))
+    odd, _, _ = segments(("NVFP4",), (4,), 256, rng)
+    odd |= {"scale0": np.ones((4, 3), F), "scale_n0": 1, "scale_k0": 96}
+    with refused(
+        r"linear on CUDA: scale_k\[0\]: expected a power of two, or all columns, found 96"
+    ):
+        linear(x, odd, (4,))
+
+
+def test_refusals_of_parts():
+    rng = np.random.default_rng(20)
+    x = np.zeros((2, 8192), F)
+    known = "expected a type and columns whose product can be left in parts"
+    for kind, k in (("F32", 2048), ("F16", 1536), ("Q4_1", 512)):
+        w, _ = weights(kind, 4, k, rng)
+        found = f"found {kind} with {k} columns"
+        with refused(rf"linear_parts on CUDA: w\[0\]: {known}, {found}"):
+            linear_parts(x[:, :k], w, 4, 2)
+    w, _ = weights("Q6_K", 4, 8192, rng)
+    slices = "expected parts of a multiple of 512 columns, found 256"
+    with refused(rf"linear_parts on CUDA: y\[0\]: {slices}"):
+        linear_parts(x, w, 4, 32)
+    with refused(r"linear_parts on CUDA: x: expected BF16 \(numerics bf16\), found F32"):
+        run("linear_parts", "cuda", 1, x=x, count=ints(2), w0=w, y0=np.zeros((2, 2, 4), F))
 
 
 @pytest.mark.parametrize("op", ["silu_mul", "gelu_mul"])

@@ -1,0 +1,291 @@
+/* The arithmetic of a step: 4 or 8 blocks of K for a tile of 16 outputs and the 1, 2 or up to 4
+ * routes of an entry. The eight columns of the matrix unit are for rows of a batch; with so few,
+ * blocks of one row stand in them side by side, so that one set of activations serves many blocks
+ * of weights: with one route column n has block n/2 + 4 (n mod 2), with two block n/2 of row n mod
+ * 2 (of four blocks at a time), with four block n/4 of row n mod 4 (of two). Of a product with the
+ * codes of block b only the columns of b are looked at.
+ *
+ * In every form an output's sum is the same:
+ *
+ *   block b: p = the products of its codes (of each 16 where a scale covers 16), from zero
+ *            a[b mod 4] = fma(scale, p, a[b mod 4]);  then fma(min, sum of activations, a[b mod 4])
+ *            with scale and min of the block as they are in full, b in ascending order
+ *   output:  (a[0] + a[1]) + (a[2] + a[3]) */
+#pragma once
+
+#include "kernels/linear/product.cuh"
+
+namespace sk
+{
+
+/* How a format's units make up steps. */
+template <typename D> struct StepOf {
+    static constexpr int kUnits = D::kBlocks >= 4 ? 1 : 4 / D::kBlocks;
+    static constexpr int kBlocks = kUnits * D::kBlocks;
+    static constexpr int kTileBytes = kUnits * D::kUnitBytes;
+    static_assert(kBlocks == 4 || kBlocks == 8, "four classes of blocks");
+};
+
+/* Form of an entry with so many routes. */
+template <typename D, int Routes> struct Form {
+    static constexpr int kBlocks = StepOf<D>::kBlocks;
+    static constexpr int kSets = Routes == 1 ? 1 : Routes == 2 ? kBlocks / 4 : kBlocks / 2;
+    static constexpr int kEach = Routes == 1 ? 2 : Routes == 2 ? 4 : 8; // sums of a lane and tile
+    /* Column g: its route, its block within a set. */
+    __device__ static int route(int g, int n)
+    {
+        if (Routes == 1) return 0;
+        return Routes == 2 ? g & 1 : min(g & 3, n - 1);
+    }
+    __device__ static int block(int g)
+    {
+        if (Routes == 1) return (g >> 1) + (kBlocks == 8 ? 4 * (g & 1) : 0);
+        return Routes == 2 ? g >> 1 : g >> 2;
+    }
+    static constexpr int kSetBlocks = Routes == 1 ? kBlocks : Routes == 2 ? 4 : 2;
+};
+
+/* Activations of a step: all sets at once, for both tiles; or, where that and a large fragment
+ * would be too much for the registers, each set when it is needed. */
+template <typename D, int Routes> struct Acts {
+    static constexpr bool kAtOnce = Routes < 4 || sizeof(typename D::Frag) <= 76;
+    static constexpr int kSets = kAtOnce ? Form<D, Routes>::kSets : 1;
+    uint32_t of[kSets][4];
+    float sums[D::kMin ? kSets : 1][kStepsOf<D>][2];
+    const uint16_t *row;
+    int left, t;
+
+    /* `first` is where the column's first block begins; `there` blocks of it are there. */
+    __device__ Acts(const uint16_t *first, int there, int quad) : row(first), left(there), t(quad)
+    {
+        if constexpr (kAtOnce) {
+#pragma unroll
+            for (int i = 0; i < kSets; i++) load(i, i);
+        }
+    }
+    /* Has the set of block `at` of the step; blocks come in ascending order. Returns its place. */
+    __device__ int need(int at)
+    {
+        if (kAtOnce) return Routes == 1 ? 0 : Routes == 2 ? at >> 2 : at >> 1;
+        if (at % 2 == 0) load(0, at >> 1);
+        return 0;
+    }
+
+  private:
+    __device__ void load(int place, int set)
+    {
+        const int at = set * Form<D, Routes>::kSetBlocks;
+#pragma unroll
+        for (int c = 0; c < 4; c++) of[place][c] = 0;
+        if (at < left) load_act<D::kGroup>(of[place], row + 32 * at, t);
+        if constexpr (D::kMin) {
+            const uint32_t ones[4] = {0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u};
+#pragma unroll
+            for (int step = 0; step < kStepsOf<D>; step++) {
+                float p[4] = {};
+                mma(p, ones, of[place] + 2 * step);
+                if (D::kGroup == 32) mma(p, ones, of[place] + 2);
+                sums[place][step][0] = p[0];
+                sums[place][step][1] = p[1];
+            }
+        }
+    }
+};
+
+/* In units of eight blocks scale() and min() take any block number, also one that differs by lane,
+ * for a shift. */
+template <typename D> constexpr bool kAnyBlock = D::kBlocks == 8 && D::kScaled;
+
+/* Factors of one block: of rows g and g + 8. */
+struct Pair {
+    float row, row8;
+};
+
+/* Products are scaled: by block, by unit, or by both. */
+template <typename D> constexpr bool kAnyScale = D::kScaled || D::kSuper;
+
+/* The scale of a block in full, exactly. */
+template <typename D> __device__ inline Pair full_scale(const typename D::Frag &f, int b, int step)
+{
+    Pair s = {1, 1};
+    if constexpr (D::kScaled) s = {D::scale(f, b, step, 0), D::scale(f, b, step, 1)};
+    if constexpr (D::kSuper) {
+        s.row = D::outer(f, 0) * s.row;
+        s.row8 = D::outer(f, 1) * s.row8;
+    }
+    return s;
+}
+
+template <typename D> __device__ inline Pair full_min(const typename D::Frag &f, int b, int step)
+{
+    Pair m = {D::min(f, b, step, 0), D::min(f, b, step, 1)};
+    if constexpr (D::kSuper) {
+        m.row = D::outer_min(f, 0) * m.row;
+        m.row8 = D::outer_min(f, 1) * m.row8;
+    }
+    return m;
+}
+
+/* Factors of a unit's blocks as the lane needs them: of those that it has columns of where the
+ * format can say, and where they are few at once; else of each block when it comes. */
+template <typename D, int Routes> struct Factors {
+    static constexpr bool kOwn = kAnyBlock<D> && Routes < 4;
+    Pair scales[kOwn ? 2 : 1][kStepsOf<D>];
+    Pair minima[kOwn && D::kMin ? 2 : 1][kStepsOf<D>];
+    int t;
+
+    __device__ Factors(const typename D::Frag &f, int quad) : t(quad)
+    {
+        if constexpr (kOwn) {
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+#pragma unroll
+                for (int step = 0; step < kStepsOf<D>; step++) {
+                    scales[i][step] = full_scale<D>(f, 4 * i + t, step);
+                    if constexpr (D::kMin) minima[i][step] = full_min<D>(f, 4 * i + t, step);
+                }
+        }
+    }
+    __device__ Pair scale(const typename D::Frag &f, int b, int step) const
+    {
+        if constexpr (kOwn)
+            return scales[b >> 2][step];
+        else
+            return full_scale<D>(f, kAnyBlock<D> ? (b & ~1) + (t >> 1) : b, step);
+    }
+    __device__ Pair min(const typename D::Frag &f, int b, int step) const
+    {
+        if constexpr (kOwn)
+            return minima[b >> 2][step];
+        else
+            return full_min<D>(f, kAnyBlock<D> ? (b & ~1) + (t >> 1) : b, step);
+    }
+};
+
+/* to += by p where `on`: one instruction, no branch. */
+__device__ inline void fma_if(bool on, float &to, float by, float p)
+{
+    asm("{.reg .pred q;\n"
+        "setp.ne.u32 q, %3, 0;\n"
+        "@q fma.rn.f32 %0, %1, %2, %0;}"
+        : "+f"(to)
+        : "f"(by), "f"(p), "r"(static_cast<uint32_t>(on)));
+}
+
+__device__ inline void add_if(bool on, float &to, float p)
+{
+    asm("{.reg .pred q;\n"
+        "setp.ne.u32 q, %2, 0;\n"
+        "@q add.rn.f32 %0, %0, %1;}"
+        : "+f"(to)
+        : "f"(p), "r"(static_cast<uint32_t>(on)));
+}
+
+/* A lane's sums of one tile. With one route: rows g, g + 8 of class t. With two: [half][route] of
+ * class t. With four: [class / 2][half][route of the lane's two], class t / 2 + 2 times the first,
+ * routes 2 (t mod 2) and the next. */
+template <typename D, int Routes> struct TileSums {
+    static constexpr int kEach = Form<D, Routes>::kEach;
+    float a[kEach];
+
+    /* Adds scale p, or min sum, or p of block `at` of the step where the lane has its columns. */
+    template <bool Scaled> __device__ void add(int at, int t, Pair by, const float (&p)[4])
+    {
+        if constexpr (Routes == 1) {
+            const bool on = t == (at & 3), late = at >= 4;
+            put<Scaled>(on, a[0], by.row, late ? p[1] : p[0]);
+            put<Scaled>(on, a[1], by.row8, late ? p[3] : p[2]);
+        } else {
+            const int first = Routes == 2 ? 0 : 4 * ((at >> 1) & 1);
+            const bool on = Routes == 2 ? t == (at & 3) : (at & 1 ? t >= 2 : t < 2);
+            put<Scaled>(on, a[first], by.row, p[0]);
+            put<Scaled>(on, a[first + 1], by.row, p[1]);
+            put<Scaled>(on, a[first + 2], by.row8, p[2]);
+            put<Scaled>(on, a[first + 3], by.row8, p[3]);
+        }
+    }
+
+    /* Output of half h and the lane's route j. */
+    __device__ float total(int h, int j) const
+    {
+        if constexpr (Routes == 1) {
+            return quad_sum(a[h]);
+        } else if constexpr (Routes == 2) {
+            return quad_sum(a[2 * h + j]);
+        } else {
+            const float early = a[2 * h + j], late = a[4 + 2 * h + j];
+            const float low = early + __shfl_xor_sync(0xFFFFFFFFu, early, 2);
+            return low + (late + __shfl_xor_sync(0xFFFFFFFFu, late, 2));
+        }
+    }
+
+  private:
+    template <bool Scaled> __device__ static void put(bool on, float &to, float by, float p)
+    {
+        if (Scaled)
+            fma_if(on, to, by, p);
+        else
+            add_if(on, to, p);
+    }
+};
+
+/* A block of a tile: block b of unit u in the step. */
+template <typename D, int Routes, typename Table>
+__device__ inline void add_block(TileSums<D, Routes> &sums, const typename D::Frag &f,
+                                 const Factors<D, Routes> &factors, int u, int b,
+                                 Acts<D, Routes> &x, const Table &table, int t)
+{
+    const int at = u * D::kBlocks + b;
+    const int set = x.need(at);
+    uint32_t a[D::kTerms][8];
+#pragma unroll
+    for (int term = 0; term < D::kTerms; term++) D::codes(f, b, term, table, a[term]);
+#pragma unroll
+    for (int step = 0; step < kStepsOf<D>; step++) {
+        float p[4] = {};
+#pragma unroll
+        for (int term = 0; term < D::kTerms; term++) {
+            mma(p, a[term] + 4 * step, x.of[set] + 2 * step);
+            if (D::kGroup == 32) mma(p, a[term] + 4, x.of[set] + 2);
+        }
+        if constexpr (kAnyScale<D>)
+            sums.template add<true>(at, t, factors.scale(f, b, step), p);
+        else
+            sums.template add<false>(at, t, Pair(), p);
+        if constexpr (D::kMin) {
+            const float(&s)[2] = x.sums[set][step];
+            const float both[4] = {s[0], s[1], s[0], s[1]};
+            sums.template add<true>(at, t, factors.min(f, b, step), both);
+        }
+    }
+}
+
+/* The units of a tile that are in a step: `units` of them, at `tile` in shared memory. AllFirst:
+ * all of them are read before the first is used, and `read` runs in between. */
+template <typename D, int Routes, bool AllFirst, typename Table, typename Read>
+__device__ inline void tile_step(TileSums<D, Routes> &sums, const uint8_t *tile, int units,
+                                 Acts<D, Routes> &x, const Table &table, int lane, const Read &read)
+{
+    constexpr int kUnits = StepOf<D>::kUnits;
+    const int t = lane & 3;
+    typename D::Frag f[AllFirst ? kUnits : 1];
+    if constexpr (AllFirst) {
+#pragma unroll
+        for (int u = 0; u < kUnits; u++)
+            if (u == 0 || u < units) f[u] = D::load(FromShared{tile + u * D::kUnitBytes}, lane);
+        __syncwarp();
+        read();
+    }
+#pragma unroll
+    for (int u = 0; u < kUnits; u++) {
+        if (u > 0 && u >= units) break;
+        if constexpr (!AllFirst) f[0] = D::load(FromShared{tile + u * D::kUnitBytes}, lane);
+        const typename D::Frag &now = f[AllFirst ? u : 0];
+        const Factors<D, Routes> factors(now, t);
+#pragma unroll
+        for (int b = 0; b < D::kBlocks; b++)
+            add_block<D, Routes>(sums, now, factors, u, b, x, table, t);
+    }
+}
+
+} // namespace sk
