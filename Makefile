@@ -193,6 +193,7 @@ lint: .venv-test/lint
 	$(Q)$(TEST)/ruff check --quiet $(PY_FILES)
 	$(Q)cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr \
 	    --error-exitcode=1 --suppressions-list=tools/cppcheck.txt -Icsrc -I. -j$(JOBS) \
+	    $(patsubst %,-i%,$(wildcard tests/c/*.cpp)) \
 	    -DSK_FAULTS -DSK_TEST_TABLES= '-DPy_RETURN_NONE=return Py_None' \
 	    '-DPy_BEGIN_ALLOW_THREADS={' '-DPy_END_ALLOW_THREADS=}' csrc tests/c
 	$(Q)STOKER_CUDA=0 $(TEST)/python setup.py $(SETUP) build_ext --build-lib build/lint
