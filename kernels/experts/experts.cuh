@@ -292,7 +292,7 @@ template <typename D, bool Glu> struct Worker {
     const ExpertArgs &a;
     const Table &table;
     uint8_t *block; // of the warp
-    using Slots = Ring<Shared::kDepth, Step::kTileBytes>;
+    using Slots = StepRing<Shared::kDepth, Step::kTileBytes>;
     Slots &ring;
     int lane;
 

@@ -9,7 +9,7 @@ namespace sk
 {
 
 /* Depth slots, each in two halves that come from two places. */
-template <int Depth, int Half> struct Ring {
+template <int Depth, int Half> struct StepRing {
     static constexpr int kBytes = 2 * Half;
     static constexpr bool kOneLane = SK_BULK; // lane 0 asks for all
     uint8_t *slots;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/linear/codebooks.cuh"
+#include "kernels/linear/formats_simple.cuh"
 #include "kernels/linear/table.cuh"
 
 namespace sk
@@ -32,42 +33,19 @@ constexpr void pair_entry(const int (&values)[16], int i, uint32_t *to)
     to[0] = bf16_pair_of(values[i & 15], values[i >> 4]);
 }
 
-struct FormatIQ4_NL {
-    static constexpr int kType = SK_IQ4_NL, kBlocks = 2, kGroup = 32, kTerms = 1, kWarps = 24;
-    static constexpr bool kScaled = true, kMin = false, kSuper = false;
+struct FormatIQ4_NL : Nibbles {
+    static constexpr int kType = SK_IQ4_NL;
     static constexpr int kEntries = 256, kEntryBytes = 4, kPart = 0;
-    static constexpr int kUnitBytes = 576, kRowBytes = 36;
-    struct Frag {
-        uint32_t q[4];
-        uint2 s;
-    };
     static constexpr void entry(int i, uint32_t *to) { pair_entry(kValuesIq4, i, to); }
-    template <typename From> __host__ __device__ static Frag load(From unit, int lane)
-    {
-        Frag f;
-        unpack4(f.q, unit.at16(16 * lane));
-        f.s = unit.at8(512 + 8 * (lane >> 2));
-        return f;
-    }
     template <typename Table>
     __host__ __device__ static void codes(const Frag &f, int b, int, const Table &table,
                                           uint32_t (&a)[8])
     {
         look_up_pairs(f.q + 2 * b, table, a);
     }
-    __host__ __device__ static float scale(const Frag &f, int b, int, int half)
-    {
-        return half_at(half ? f.s.y : f.s.x, b);
-    }
-    __host__ __device__ static int fields(int word) { return word < 128 ? 8 : 4; }
     __host__ __device__ static Field field(int word, int i)
     {
-        if (word < 128) {
-            const ElemAt n = byte_pair_at<32>(word, i);
-            return {n.row, n.block * 18 + 2 + n.elem % 16, n.elem < 16 ? 0 : 4, 4, n.at};
-        }
-        const int s = word - 128; // {d of block 0, d of block 1} of row (s >> 1) + 8 (s & 1)
-        return {(s >> 1) + 8 * (s & 1), (i >> 1) * 18 + (i & 1), 0, 8, 8 * i};
+        return word < 128 ? code(byte_pair_at<32>(word, i)) : d_of(word - 128, i);
     }
 };
 

@@ -217,10 +217,39 @@ __host__ __device__ inline Field k_nibble(int row, int first, int elem, int at)
     return {row, first + 32 * (elem / 64) + elem % 32, elem % 64 < 32 ? 0 : 4, 4, at};
 }
 
-struct FormatQ4_K {
-    static constexpr int kType = SK_Q4_K, kBlocks = 8, kGroup = 32, kTerms = 1, kWarps = 16;
+/* What comes out of the heads s[2][4] of a lane's two rows. */
+struct KHeads {
+    static constexpr int kBlocks = 8, kGroup = 32, kTerms = 1, kWarps = 16;
     static constexpr bool kScaled = true, kMin = true, kSuper = true;
     static constexpr int kEntries = 0, kEntryBytes = 0, kPart = 0;
+    template <typename Frag>
+    __host__ __device__ static float scale(const Frag &f, int b, int, int half)
+    {
+        return k_scale(f.s[half], b);
+    }
+    template <typename Frag>
+    __host__ __device__ static float min(const Frag &f, int b, int, int half)
+    {
+        return k_min(f.s[half], b);
+    }
+    template <typename Frag>
+    __host__ __device__ static void min_frag(const Frag &f, int t, uint32_t (&a)[2])
+    {
+        a[0] = k_min_pair(f.s[0], t);
+        a[1] = k_min_pair(f.s[1], t);
+    }
+    template <typename Frag> __host__ __device__ static float outer(const Frag &f, int half)
+    {
+        return half_at(f.s[half][0], 0);
+    }
+    template <typename Frag> __host__ __device__ static float outer_min(const Frag &f, int half)
+    {
+        return -half_at(f.s[half][0], 1);
+    }
+};
+
+struct FormatQ4_K : KHeads {
+    static constexpr int kType = SK_Q4_K;
     static constexpr int kUnitBytes = 2304, kRowBytes = 144;
     struct Frag {
         uint32_t q[4][4];
@@ -245,27 +274,6 @@ struct FormatQ4_K {
             a[i] = bf16x2_add(nibble_pair(f.q[b >> 1][2 * (b & 1) + (i & 1)], i >> 1, magic),
                               kMinus128);
     }
-    __host__ __device__ static float scale(const Frag &f, int b, int, int half)
-    {
-        return k_scale(f.s[half], b);
-    }
-    __host__ __device__ static float min(const Frag &f, int b, int, int half)
-    {
-        return k_min(f.s[half], b);
-    }
-    __host__ __device__ static void min_frag(const Frag &f, int t, uint32_t (&a)[2])
-    {
-        a[0] = k_min_pair(f.s[0], t);
-        a[1] = k_min_pair(f.s[1], t);
-    }
-    __host__ __device__ static float outer(const Frag &f, int half)
-    {
-        return half_at(f.s[half][0], 0);
-    }
-    __host__ __device__ static float outer_min(const Frag &f, int half)
-    {
-        return -half_at(f.s[half][0], 1);
-    }
     __host__ __device__ static int fields(int word) { return word < 512 ? 8 : k_head_fields(word); }
     __host__ __device__ static Field field(int word, int i)
     {
@@ -277,10 +285,8 @@ struct FormatQ4_K {
     }
 };
 
-struct FormatQ5_K {
-    static constexpr int kType = SK_Q5_K, kBlocks = 8, kGroup = 32, kTerms = 1, kWarps = 16;
-    static constexpr bool kScaled = true, kMin = true, kSuper = true;
-    static constexpr int kEntries = 0, kEntryBytes = 0, kPart = 0;
+struct FormatQ5_K : KHeads {
+    static constexpr int kType = SK_Q5_K;
     static constexpr int kUnitBytes = 2816, kRowBytes = 176;
     struct Frag {
         uint32_t q[4][4];
@@ -310,27 +316,6 @@ struct FormatQ5_K {
             const uint32_t low = nibble_pair(f.q[b >> 1][2 * (b & 1) + (i & 1)], i >> 1, magic);
             a[i] = bf16x2_add(low | bit, kMinus128);
         }
-    }
-    __host__ __device__ static float scale(const Frag &f, int b, int, int half)
-    {
-        return k_scale(f.s[half], b);
-    }
-    __host__ __device__ static float min(const Frag &f, int b, int, int half)
-    {
-        return k_min(f.s[half], b);
-    }
-    __host__ __device__ static void min_frag(const Frag &f, int t, uint32_t (&a)[2])
-    {
-        a[0] = k_min_pair(f.s[0], t);
-        a[1] = k_min_pair(f.s[1], t);
-    }
-    __host__ __device__ static float outer(const Frag &f, int half)
-    {
-        return half_at(f.s[half][0], 0);
-    }
-    __host__ __device__ static float outer_min(const Frag &f, int half)
-    {
-        return -half_at(f.s[half][0], 1);
     }
     __host__ __device__ static int fields(int word)
     {

@@ -126,8 +126,9 @@ struct FormatF32 {
     }
 };
 
-struct FormatF8_E4M3 {
-    static constexpr int kType = SK_F8_E4M3, kBlocks = 2, kGroup = 32, kTerms = 1, kWarps = 16;
+/* Two blocks of a byte an element, without scales. */
+struct Bytes {
+    static constexpr int kBlocks = 2, kGroup = 32, kTerms = 1, kWarps = 16;
     static constexpr bool kScaled = false, kMin = false, kSuper = false;
     static constexpr int kEntries = 0, kEntryBytes = 0, kPart = 0;
     static constexpr int kUnitBytes = 1024, kRowBytes = 64;
@@ -141,6 +142,12 @@ struct FormatF8_E4M3 {
         unpack4(f.q[1], unit.at16(512 + 16 * lane));
         return f;
     }
+    __host__ __device__ static int fields(int) { return 4; }
+    __host__ __device__ static Field field(int word, int i) { return byte_field(word, i, 32, 0); }
+};
+
+struct FormatF8_E4M3 : Bytes {
+    static constexpr int kType = SK_F8_E4M3;
     /* As BF16 the bits make a number smaller by 2^120, subnormal ones too; the code 127 is none. */
     template <typename Table>
     __host__ __device__ static void codes(const Frag &f, int b, int, const Table &,
@@ -168,25 +175,10 @@ struct FormatF8_E4M3 {
             a[i] |= (((i & 2 ? n : n << 8) & 0x80008000u) >> 15) * 0x7FFFu;
         }
     }
-    __host__ __device__ static int fields(int) { return 4; }
-    __host__ __device__ static Field field(int word, int i) { return byte_field(word, i, 32, 0); }
 };
 
-struct FormatF8_E5M2 {
-    static constexpr int kType = SK_F8_E5M2, kBlocks = 2, kGroup = 32, kTerms = 1, kWarps = 16;
-    static constexpr bool kScaled = false, kMin = false, kSuper = false;
-    static constexpr int kEntries = 0, kEntryBytes = 0, kPart = 0;
-    static constexpr int kUnitBytes = 1024, kRowBytes = 64;
-    struct Frag {
-        uint32_t q[2][4]; // as in Q8_0
-    };
-    template <typename From> __host__ __device__ static Frag load(From unit, int lane)
-    {
-        Frag f;
-        unpack4(f.q[0], unit.at16(16 * lane));
-        unpack4(f.q[1], unit.at16(512 + 16 * lane));
-        return f;
-    }
+struct FormatF8_E5M2 : Bytes {
+    static constexpr int kType = SK_F8_E5M2;
     /* The upper half of a binary16. */
     template <typename Table>
     __host__ __device__ static void codes(const Frag &f, int b, int, const Table &,
@@ -200,8 +192,6 @@ struct FormatF8_E5M2 {
             a[i] = high_pair(half_at(x, 0), half_at(x, 1));
         }
     }
-    __host__ __device__ static int fields(int) { return 4; }
-    __host__ __device__ static Field field(int word, int i) { return byte_field(word, i, 32, 0); }
 };
 
 } // namespace sk

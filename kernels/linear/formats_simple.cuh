@@ -9,10 +9,10 @@ namespace sk
 /* ---- blocks of 32 with a scale in front --------------------------------------------------------
  */
 
-struct FormatQ4_0 {
-    static constexpr int kType = SK_Q4_0, kBlocks = 2, kGroup = 32, kTerms = 1, kWarps = 24;
+/* Two blocks of nibbles with a binary16 scale each. */
+struct Nibbles {
+    static constexpr int kBlocks = 2, kGroup = 32, kTerms = 1, kWarps = 24;
     static constexpr bool kScaled = true, kMin = false, kSuper = false;
-    static constexpr int kEntries = 0, kEntryBytes = 0, kPart = 0;
     static constexpr int kUnitBytes = 576, kRowBytes = 36;
     struct Frag {
         uint32_t q[4];
@@ -25,6 +25,25 @@ struct FormatQ4_0 {
         f.s = unit.at8(512 + 8 * (lane >> 2));
         return f;
     }
+    __host__ __device__ static float scale(const Frag &f, int b, int, int half)
+    {
+        return half_at(half ? f.s.y : f.s.x, b);
+    }
+    __host__ __device__ static int fields(int word) { return word < 128 ? 8 : 4; }
+    __host__ __device__ static Field code(const ElemAt &n)
+    {
+        return {n.row, n.block * 18 + 2 + n.elem % 16, n.elem < 16 ? 0 : 4, 4, n.at};
+    }
+    /* Word s of {d of block 0, d of block 1} of row (s >> 1) + 8 (s & 1). */
+    __host__ __device__ static Field d_of(int s, int i)
+    {
+        return {(s >> 1) + 8 * (s & 1), (i >> 1) * 18 + (i & 1), 0, 8, 8 * i};
+    }
+};
+
+struct FormatQ4_0 : Nibbles {
+    static constexpr int kType = SK_Q4_0;
+    static constexpr int kEntries = 0, kEntryBytes = 0, kPart = 0;
     template <typename Table>
     __host__ __device__ static void codes(const Frag &f, int b, int, const Table &,
                                           uint32_t (&a)[8])
@@ -34,19 +53,9 @@ struct FormatQ4_0 {
         for (int i = 0; i < 8; i++)
             a[i] = bf16x2_add(nibble_pair(f.q[2 * b + (i & 1)], i >> 1, magic), kMinus136);
     }
-    __host__ __device__ static float scale(const Frag &f, int b, int, int half)
-    {
-        return half_at(half ? f.s.y : f.s.x, b);
-    }
-    __host__ __device__ static int fields(int word) { return word < 128 ? 8 : 4; }
     __host__ __device__ static Field field(int word, int i)
     {
-        if (word < 128) {
-            const ElemAt n = nibble_at<32>(word, i);
-            return {n.row, n.block * 18 + 2 + n.elem % 16, n.elem < 16 ? 0 : 4, 4, n.at};
-        }
-        const int s = word - 128; // {d of block 0, d of block 1} of row (s >> 1) + 8 (s & 1)
-        return {(s >> 1) + 8 * (s & 1), (i >> 1) * 18 + (i & 1), 0, 8, 8 * i};
+        return word < 128 ? code(nibble_at<32>(word, i)) : d_of(word - 128, i);
     }
 };
 
