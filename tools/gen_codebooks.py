@@ -1,5 +1,5 @@
-"""Writes csrc/base/codebooks.[ch] and kernels/linear/codebooks.cuh: the number tables of the codebook
-formats, for the definition and for the kernels.
+"""Writes csrc/base/codebook_numbers.h, and csrc/base/codebooks.[ch] and kernels/linear/codebooks.cuh
+which make tables of it: the numbers of the codebook formats, for the definition and the kernels.
 
 The tables are facts of the file format. They are taken at run time from the packed form in the
 `gguf` package, unpacked, and compared with the fingerprints below (SHA-256 of the whole table as
@@ -52,6 +52,7 @@ GRIDS = {
     ),
 }  # fmt: skip
 SIGNS = "a76742a603f8beca5212ecce0f1f02f11a4887fd2f7c8b15aca0ea3eb3380c31"
+SAME_VALUES = ("IQ2_XS", "IQ2_S")  # as IQ2_XXS
 VALUES = {  # class: (our name, comment, SHA-256 of 16 int8)
     "IQ4_NL": (
         "iq4", "IQ4_NL and IQ4_XS",
@@ -78,13 +79,25 @@ HEADER = """\
 """
 
 
+NUMBERS_HEADER = """\
+/* The numbers of the codebook formats, as items of an initialiser: facts of the file format,
+ * written by tools/gen_codebooks.py and not by hand. codebooks.c makes the tables of the
+ * definition of them, kernels/linear/codebooks.cuh those of the kernels; codebooks.h says what
+ * they mean. */
+#ifndef SK_CODEBOOK_NUMBERS_H
+#define SK_CODEBOOK_NUMBERS_H
+
+/* clang-format off */
+"""
+
 CUDA_HEADER = """\
-/* Number tables of the codebook formats, as csrc/base/codebooks.h has them: facts of the file
- * format, written by tools/gen_codebooks.py and not by hand. table.cuh makes entries out of them
- * when it is compiled. */
+/* Number tables of the codebook formats for the kernels, written by tools/gen_codebooks.py and not
+ * by hand. table.cuh makes entries out of them when it is compiled. */
 #pragma once
 
 #include <stdint.h>
+
+#include "base/codebook_numbers.h"
 
 namespace sk
 {
@@ -121,81 +134,75 @@ def signs() -> np.ndarray:
     return table
 
 
-def rows(items: list[str], width: int = 100) -> str:
-    """The items as lines of an initialiser."""
-    out, line = [], "   "
-    for item in items:
+def numbers(name: str, items: list[str], width: int = 98) -> str:
+    """A macro of the items."""
+    out, line = [f"#define {name}"], "   "
+    for item in items[:-1]:
         if len(line) + len(item) + 2 > width:
             out.append(line)
             line = "   "
         line += f" {item},"
-    return "\n".join([*out, line])
+    out.append(f"{line} {items[-1]}")
+    return "\n" + " \\\n".join(out) + "\n"
 
 
-def declare(kind: str, name: str, n: int, items: list[str]) -> tuple[str, str]:
-    """(declaration, definition)."""
-    head = f"const {kind} {name}[{n}]"
-    body = f"{{{', '.join(items)}}}"
-    if len(head) + len(body) > 95:
-        body = f"{{\n{rows(items)}\n}}"
-    return f"extern {head};\n", f"\n{head} = {body};\n"
-
-
-def constant(kind: str, name: str, items: list[str]) -> str:
-    """A table of the kernels."""
-    head = f"constexpr {kind} {name}[{len(items)}] = "
-    body = f"{{{', '.join(items)}}};\n"
-    if len(head) + len(body) > 100:
-        body = f"{{\n{rows(items)}\n}};\n"
-    return f"\n{head}{body}"
+def number_text() -> str:
+    out = NUMBERS_HEADER
+    for name, (own, _, _, values, _, _) in GRIDS.items():
+        out += numbers(f"SK_{own.upper()}_GRID", [f"0x{e:04x}" for e in grid(name)])
+        if name not in SAME_VALUES:
+            out += numbers(f"SK_{own.upper()}_VALUES", [str(v) for v in values])
+    for name, (own, _, sha) in VALUES.items():
+        values = np.array(getattr(quants, name).kvalues, np.int8)
+        check(name, values.tobytes(), sha)
+        out += numbers(f"SK_{own.upper()}_VALUES", [str(v) for v in values])
+    out += numbers("SK_IQ_SIGNS", [f"0x{s:02x}" for s in signs()])
+    return out + "\n/* clang-format on */\n\n#endif\n"
 
 
 def cuda_text() -> str:
     out = CUDA_HEADER
-    for name, (own, _, _, values, _, _) in GRIDS.items():
-        title = own.capitalize()
-        out += constant("uint16_t", f"kGrid{title}", [f"0x{e:04x}" for e in grid(name)])
-        if name not in ("IQ2_XS", "IQ2_S"):  # as IQ2_XXS
-            out += constant("int", f"kValues{title}", [str(v) for v in values])
-    for name, (own, _, _) in VALUES.items():
-        values = np.array(getattr(quants, name).kvalues, np.int8)
-        out += constant("int", f"kValues{own.capitalize()}", [str(v) for v in values])
-    return out + "\n} // namespace sk\n"
+    for name, (own, n, _, values, _, _) in GRIDS.items():
+        out += f"constexpr uint16_t kGrid{own.capitalize()}[{n}] = {{SK_{own.upper()}_GRID}};\n"
+        if name not in SAME_VALUES:
+            title = f"kValues{own.capitalize()}[{len(values)}]"
+            out += f"constexpr int {title} = {{SK_{own.upper()}_VALUES}};\n"
+    for own, _, _ in VALUES.values():
+        out += f"constexpr int kValues{own.capitalize()}[16] = {{SK_{own.upper()}_VALUES}};\n"
+    return out + "} // namespace sk\n"
 
 
 def texts() -> dict[str, str]:
     """Path to contents."""
     h, c = HEADER, "/* Written by tools/gen_codebooks.py; see codebooks.h. */\n"
-    c += '#include "base/codebooks.h"\n'
-    made: list[tuple[str, str, str]] = []
+    c += '#include "base/codebooks.h"\n\n#include "base/codebook_numbers.h"\n\n'
+    made: list[tuple[str, str, str]] = []  # note, declaration, items
     for name, (own, n, _, _, _, _) in GRIDS.items():
-        items = [f"0x{e:04x}" for e in grid(name)] + ["0"]
         note = "IQ1_S and IQ1_M" if name == "IQ1_S" else name
-        made.append((note, *declare("uint16_t", f"sk_{own}_grid", n + 1, items)))
-    for own, name, note in (
-        ("iq2", "IQ2_XXS", "values of the IQ2 grids; the fourth does not occur"),
-        ("iq3xxs", "IQ3_XXS", "values of the grid of IQ3_XXS"),
-        ("iq3s", "IQ3_S", "values of the grid of IQ3_S"),
-    ):
-        values = [str(v) for v in GRIDS[name][3]]
-        values += ["0"] * (len(values) == 3)
-        made.append((note, *declare("float", f"sk_{own}_values", len(values), values)))
-    made.append(
+        made.append((note, f"uint16_t sk_{own}_grid[{n + 1}]", f"SK_{own.upper()}_GRID, 0"))
+    made += [
+        (
+            "values of the IQ2 grids; the fourth does not occur",
+            "float sk_iq2_values[4]",
+            "SK_IQ2XXS_VALUES, 0",
+        ),
+        ("values of the grid of IQ3_XXS", "float sk_iq3xxs_values[8]", "SK_IQ3XXS_VALUES"),
+        ("values of the grid of IQ3_S", "float sk_iq3s_values[8]", "SK_IQ3S_VALUES"),
         (
             "signs of IQ2_XXS, IQ2_XS, IQ3_XXS: bit k is set when component k is negative",
-            *declare("uint8_t", "sk_iq_signs", 128, [f"0x{s:02x}" for s in signs()]),
-        )
-    )
-    for name, (own, note, sha) in VALUES.items():
-        values = np.array(getattr(quants, name).kvalues, np.int8)
-        check(name, values.tobytes(), sha)
-        made.append((note, *declare("int8_t", f"sk_{own}_values", 16, [str(v) for v in values])))
-    for note, declaration, definition in made:
-        h += f"/* {note} */\n{declaration}"
-        c += definition
+            "uint8_t sk_iq_signs[128]",
+            "SK_IQ_SIGNS",
+        ),
+    ]
+    for own, note, _ in VALUES.values():
+        made.append((note, f"int8_t sk_{own}_values[16]", f"SK_{own.upper()}_VALUES"))
+    for note, declaration, items in made:
+        h += f"/* {note} */\nextern const {declaration};\n"
+        c += f"const {declaration} = {{{items}}};\n"
     return {
         "csrc/base/codebooks.h": h + "\n#endif\n",
         "csrc/base/codebooks.c": c,
+        "csrc/base/codebook_numbers.h": number_text(),
         "kernels/linear/codebooks.cuh": cuda_text(),
     }
 
