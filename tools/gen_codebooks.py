@@ -153,9 +153,9 @@ def number_text() -> str:
         if name not in SAME_VALUES:
             out += numbers(f"SK_{own.upper()}_VALUES", [str(v) for v in values])
     for name, (own, _, sha) in VALUES.items():
-        values = np.array(getattr(quants, name).kvalues, np.int8)
-        check(name, values.tobytes(), sha)
-        out += numbers(f"SK_{own.upper()}_VALUES", [str(v) for v in values])
+        table = np.array(getattr(quants, name).kvalues, np.int8)
+        check(name, table.tobytes(), sha)
+        out += numbers(f"SK_{own.upper()}_VALUES", [str(v) for v in table])
     out += numbers("SK_IQ_SIGNS", [f"0x{s:02x}" for s in signs()])
     return out + "\n/* clang-format on */\n\n#endif\n"
 
