@@ -106,6 +106,65 @@ __device__ inline void bulk_copy_once(uint8_t *to, const uint8_t *from, uint32_t
 #endif
 }
 
+/* The same with a policy that a loop has from outside: forming it takes a handful of instructions.
+ */
+__device__ inline uint64_t once_policy()
+{
+    uint64_t policy = 0;
+#if SK_BULK
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#endif
+    return policy;
+}
+
+/* One copy, or two of `bytes` each, that complete a phase of the barrier. A whole warp comes here,
+ * with the same arguments, and one lane asks. That it is an elected one tells the assembler that it
+ * is one: it then needs no loop over lanes, and what is the same stays in uniform registers. */
+__device__ inline void bulk_copy_elected(uint64_t policy, uint8_t *to, const uint8_t *from,
+                                         uint32_t bytes, uint64_t *bar)
+{
+#if SK_BULK
+    asm volatile("{\n"
+                 ".reg .pred mine;\n"
+                 "elect.sync _|mine, 0xFFFFFFFF;\n"
+                 "@mine mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n"
+                 "@mine cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%2], [%3], %1, [%0], %4;\n"
+                 "}" ::"r"(shared_address(bar)),
+                 "r"(bytes), "r"(shared_address(to)), "l"(from), "l"(policy)
+                 : "memory");
+#else
+    (void)policy;
+    (void)bar;
+    plain_copy(to, from, bytes);
+#endif
+}
+
+__device__ inline void bulk_copy_two(uint64_t policy, uint8_t *to0, const uint8_t *from0,
+                                     uint8_t *to1, const uint8_t *from1, uint32_t bytes,
+                                     uint64_t *bar)
+{
+#if SK_BULK
+    asm volatile("{\n"
+                 ".reg .pred mine;\n"
+                 "elect.sync _|mine, 0xFFFFFFFF;\n"
+                 "@mine mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %2;\n"
+                 "@mine cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%3], [%4], %1, [%0], %7;\n"
+                 "@mine cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%5], [%6], %1, [%0], %7;\n"
+                 "}" ::"r"(shared_address(bar)),
+                 "r"(bytes), "r"(2 * bytes), "r"(shared_address(to0)), "l"(from0),
+                 "r"(shared_address(to1)), "l"(from1), "l"(policy)
+                 : "memory");
+#else
+    (void)policy;
+    (void)bar;
+    plain_copy(to0, from0, bytes);
+    plain_copy(to1, from1, bytes);
+#endif
+}
+
 /* What others read too: activations. */
 __device__ inline void bulk_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint64_t *bar)
 {

@@ -32,7 +32,6 @@ sk::ExpertArgs args_of(const sk::ExpertFamily *f, const sk_view &x, const sk_vie
                        const sk_view &n, const sk_view &w, const sk_launch *l)
 {
     sk::ExpertArgs a = {};
-    const int64_t units = (w.dim[2] + f->unit - 1) / f->unit;
     a.x = sk::ptr<const uint16_t>(x);
     a.x_step = sk::step_of<uint16_t>(x, 0);
     a.list = sk::ptr<const sk_route_entry>(list);
@@ -42,7 +41,9 @@ sk::ExpertArgs args_of(const sk::ExpertFamily *f, const sk_view &x, const sk_vie
     a.k = static_cast<int32_t>(w.dim[2]);
     a.n_out = static_cast<int32_t>(w.dim[1]);
     a.tiles = (a.n_out + 15) / 16;
-    a.expert_bytes = a.tiles * units * f->unit_bytes;
+    a.units = static_cast<int32_t>((w.dim[2] + f->unit - 1) / f->unit);
+    a.tile_bytes = static_cast<int64_t>(a.units) * f->unit_bytes;
+    a.expert_bytes = a.tiles * a.tile_bytes;
     a.list_ready = l->list_ready;
     return a;
 }
@@ -54,8 +55,9 @@ extern "C" int32_t sk_k_expert_glu(const sk_expert_glu_args *o, const sk_launch 
     const sk::ExpertFamily *f = family_of(o->w[0].dtype);
     if (!f || o->w[1].dtype != o->w[0].dtype || o->x.dim[1] % 32) return kInvalid;
     sk::ExpertArgs a = args_of(f, o->x, o->list, o->n, o->w[0], l);
-    a.w[0] = o->w[0].p;
-    a.w[1] = o->w[1].p;
+    a.w = o->w[0].p;
+    a.apart = static_cast<int64_t>(reinterpret_cast<uintptr_t>(o->w[1].p) -
+                                   reinterpret_cast<uintptr_t>(o->w[0].p));
     a.per = static_cast<int32_t>(o->out.dim[0] / o->x.dim[0]);
     a.stripes = a.tiles;
     a.out = o->out.p;
@@ -69,7 +71,8 @@ extern "C" int32_t sk_k_expert_linear(const sk_expert_linear_args *o, const sk_l
     const sk::ExpertFamily *f = family_of(o->w.dtype);
     if (!f || o->x.dim[1] % 32) return kInvalid;
     sk::ExpertArgs a = args_of(f, o->x, o->list, o->n, o->w, l);
-    a.w[0] = a.w[1] = o->w.p;
+    a.w = o->w.p;
+    a.apart = a.tile_bytes;
     a.per = 1;
     a.stripes = (a.tiles + 1) / 2;
     a.out = o->y.p;

@@ -17,7 +17,7 @@ namespace sk
 {
 
 struct ExpertArgs {
-    const uint8_t *w[2];  // gate and up; or one weight, twice
+    const uint8_t *w;     // gate, or the only weight
     int64_t expert_bytes; // of one packed matrix
     const uint16_t *x;    // BF16
     int64_t x_step;
@@ -27,6 +27,8 @@ struct ExpertArgs {
     const int32_t *n;
     int32_t capacity; // entries
     int32_t k, n_out;
+    int32_t units, steps; // of K
+    int64_t tile_bytes, apart; // of the two tiles of a task
     int32_t tiles, stripes; // of an expert: tiles of 16 outputs, tasks
     void *out;              // BF16 where gated, else F32
     int64_t out_step;
@@ -42,9 +44,13 @@ template <typename D, bool HasTable = (D::kEntries > 0)> struct ExpertTable {
     __device__ static Type at(const uint8_t *, int) { return Type(); }
 };
 template <typename D> struct ExpertTable<D, true> {
-    using Type = SharedTable<D>;
-    static constexpr int kBytes = kSharedTableBytes<D>;
-    __device__ static void fill(uint8_t *shared, int tid, int n) { fill_table<D>(shared, tid, n); }
+    static constexpr int kRow = kIndexIsByte<D> ? kByteTableRow : kTableRow;
+    using Type = SharedTable<D, kRow>;
+    static constexpr int kBytes = kSharedTableBytes<D, kRow>;
+    __device__ static void fill(uint8_t *shared, int tid, int n)
+    {
+        fill_table<D, kRow>(shared, tid, n);
+    }
     __device__ static Type at(const uint8_t *shared, int lane)
     {
         Type table(shared, lane);
@@ -64,49 +70,50 @@ constexpr int kWarpsOf =
 constexpr int kHandedFloats = 16; // a lane's sums of both tiles, in the widest form
 constexpr int kSharedOfAll = 227 * 1024;
 
-/* Where the weights of a warp's steps to come are. It lies in shared memory: registers are for the
- * products. */
-struct Cursor {
-    const uint8_t *tile[2];
-    int32_t piece, step, end, entry, expert;
-};
-
-/* What a warp does, how far it has asked for weights, and whether its sums of a head are there. */
+/* What a warp has to do, and whether its sums of a head are there. It lies in shared memory:
+ * registers are for the products. */
 struct WarpState {
-    Cursor next;
     sk_share share;
-    int32_t doing; // piece
     volatile int32_t handed;
 };
 
 /* Shared memory: the table, a block for each warp (ring, sums handed over, state, barriers of the
- * ring), then what the CTA has in common. */
+ * ring), then what the CTA has in common. Sums handed over go into the free halves of the table's
+ * rows where it has such. */
 template <typename D> struct ExpertShared {
     static constexpr int kTable = ExpertTable<D>::kBytes;
-    static constexpr int kStepBytes = 2 * StepOf<D>::kTileBytes;
-    static constexpr int kSums = 4 * 32 * kHandedFloats;
+    static constexpr int kTileBytes = StepOf<D>::kTileBytes;
+    static constexpr int kSumsOfWarp = 4 * 32 * kHandedFloats;
+    static constexpr bool kInTable =
+        kTable == kSharedTableBytes<D, kByteTableRow> && kTable >= 2 * kExpertWarps * kSumsOfWarp;
+    static constexpr int kSums = kInTable ? 0 : kSumsOfWarp;
     static constexpr int kOwn = kSums + 128; // of a warp, beside its ring
     static constexpr int kCommon = 128;
     static constexpr int kFit =
-        ((kSharedOfAll - kTable - kCommon) / kWarpsOf<D> / 128 * 128 - kOwn) / kStepBytes;
-    static constexpr int kDepth = kFit < 1 ? 1 : kFit > 3 ? 3 : kFit;
-    static constexpr int kRing = kDepth * kStepBytes;
+        ((kSharedOfAll - kTable - kCommon) / kWarpsOf<D> / 128 * 128 - kOwn) / kTileBytes;
+    // a slot has both tiles of a step, or one where not even two steps fit
+    static constexpr int kSlotTiles = kFit >= 4 ? 2 : 1;
+    static constexpr int kDepth = kFit / kSlotTiles > 3 ? 3 : kFit / kSlotTiles;
+    static constexpr int kRing = kDepth * kSlotTiles * kTileBytes;
     static constexpr int kWarp = (kRing + kOwn + 127) / 128 * 128;
     static constexpr int kBytes(int warps) { return kTable + warps * kWarp + kCommon; }
-    static_assert(kFit >= 1 && kBytes(kWarpsOf<D>) <= kSharedOfAll, "a ring for every warp");
+    static_assert(kFit >= 2 && kBytes(kWarpsOf<D>) <= kSharedOfAll, "a ring for every warp");
     static_assert(sizeof(WarpState) + 8 * kDepth <= 128, "state and barriers");
 
     __device__ static uint8_t *block(uint8_t *shared, int warp)
     {
         return shared + kTable + warp * kWarp;
     }
-    __device__ static float *sums(uint8_t *block)
+    /* Number i of lane 0's sums; those of the other lanes are behind it. */
+    __device__ static float *sums(uint8_t *shared, int warp, int i)
     {
-        return reinterpret_cast<float *>(block + kRing);
+        uint8_t *at = kInTable ? shared + (kHandedFloats * warp + i) * kByteTableRow + kTableRow
+                               : block(shared, warp) + kRing + 128 * i;
+        return reinterpret_cast<float *>(at);
     }
-    __device__ static WarpState *state(uint8_t *block)
+    __device__ static WarpState *state(uint8_t *shared, int warp)
     {
-        return reinterpret_cast<WarpState *>(block + kRing + kSums);
+        return reinterpret_cast<WarpState *>(block(shared, warp) + kRing + kSums);
     }
     __device__ static uint64_t *barriers(uint8_t *block)
     {
@@ -131,6 +138,11 @@ __device__ inline int32_t routes_of(const ExpertArgs &a, int32_t e)
     return static_cast<int32_t>(load4(reinterpret_cast<const uint8_t *>(&entry_of(a, e)->n)));
 }
 
+__device__ inline int32_t entries_listed(const ExpertArgs &a)
+{
+    return static_cast<int32_t>(load4(reinterpret_cast<const uint8_t *>(a.n)));
+}
+
 __device__ inline int32_t up_to_lane(int32_t x, int lane)
 {
 #pragma unroll
@@ -141,16 +153,37 @@ __device__ inline int32_t up_to_lane(int32_t x, int lane)
     return x;
 }
 
+/* A value that is the same in all lanes, in a register that they share: what is worked out from it
+ * costs no register of a lane. All lanes. */
+__device__ inline int32_t uniform(int32_t x)
+{
+    int32_t same;
+    asm volatile("redux.sync.or.b32 %0, %1, 0xFFFFFFFF;" : "=r"(same) : "r"(x));
+    return same;
+}
+
+/* In a register: the loop has no time to work it out anew. */
+__device__ inline int lane_number()
+{
+    int lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
+
+struct Tasks {
+    int32_t begin, end;
+};
+
 /* The CTA's tasks, by all of its threads: entries in as many runs as there are threads, the costs
  * of the runs added up, and in the runs where the CTA's costs begin and end a look at each entry.
  */
-__device__ inline void find_tasks(const ExpertArgs &a, int32_t *costs, int32_t *tasks)
+__device__ inline Tasks find_tasks(const ExpertArgs &a, int32_t *costs, int32_t *tasks)
 {
     const int tid = static_cast<int>(threadIdx.x), lane = tid & 31, warp = tid >> 5;
     const int threads = static_cast<int>(blockDim.x);
     const int each = (a.capacity + threads - 1) / threads;
     const int first = min(tid * each, a.capacity), end = min(first + each, a.capacity);
-    const int32_t listed = static_cast<int32_t>(load4(reinterpret_cast<const uint8_t *>(a.n)));
+    const int32_t listed = entries_listed(a);
     int32_t cost = 0;
     for (int e = first; e < end; e++) {
         const int32_t routes = routes_of(a, e);
@@ -184,59 +217,75 @@ __device__ inline void find_tasks(const ExpertArgs &a, int32_t *costs, int32_t *
         }
     }
     __syncthreads();
+    return {tasks[0], tasks[1]};
 }
 
-template <typename D> __device__ inline int units_of(const ExpertArgs &a)
-{
-    return (a.k + 32 * D::kBlocks - 1) / (32 * D::kBlocks);
-}
+/* The same for a list that is short enough for every warp to read all of it, so that none waits
+ * for another one. Reading is a step of its own: it takes long, and there is something to do. */
+constexpr int kRunOfLane = 8; // entries
+constexpr int kShortList = 32 * kRunOfLane;
 
-/* Puts the cursor on the next piece; false when there is none. */
-template <typename D, bool Glu>
-__device__ inline bool next_piece(const ExpertArgs &a, const sk_share &share, Cursor &c)
-{
-    if (c.piece + 1 >= sk_share_pieces(&share)) return false;
-    const sk_piece p = sk_share_piece(&share, ++c.piece);
-    const int e = p.task / a.stripes, stripe = p.task - e * a.stripes;
-    if (e != c.entry) c.expert = entry_of(a, e)->expert;
-    c.entry = e;
-    c.step = p.first;
-    c.end = p.end;
-    const int64_t tile_bytes = static_cast<int64_t>(units_of<D>(a)) * D::kUnitBytes;
-    const int64_t at =
-        c.expert * a.expert_bytes + static_cast<int64_t>(c.step) * StepOf<D>::kTileBytes;
-    const int t0 = Glu ? stripe : 2 * stripe, t1 = Glu ? stripe : min(t0 + 1, a.tiles - 1);
-    c.tile[0] = a.w[0] + at + t0 * tile_bytes;
-    c.tile[1] = a.w[1] + at + t1 * tile_bytes;
-    return true;
-}
+struct ShortList {
+    int32_t listed, each;
+    int32_t routes[kRunOfLane];
 
-/* Asks for the weights of the step at the cursor, into slot i, and moves the cursor on. Half: only
- * those of one tile; the second one moves the cursor. */
-enum class Part { kBoth, kFirst, kSecond };
-
-template <typename D, bool Glu, Part P, typename Ring>
-__device__ inline void fetch_step(const ExpertArgs &a, WarpState *state, const Ring &ring, int i,
-                                  int lane)
-{
-    if (Ring::kOneLane && lane != 0) return;
-    Cursor c = state->next;
-    const bool there =
-        c.step < c.end || (P != Part::kSecond && next_piece<D, Glu>(a, state->share, c));
-    const int units = min(StepOf<D>::kUnits, units_of<D>(a) - c.step * StepOf<D>::kUnits);
-    if (there && P != Part::kSecond) ring.expect(i, units * D::kUnitBytes);
-    if (there && P != Part::kSecond) ring.fetch(i, 0, c.tile[0], units * D::kUnitBytes, lane);
-    if (there && P != Part::kFirst) ring.fetch(i, 1, c.tile[1], units * D::kUnitBytes, lane);
-    ring.asked();
-    if (!Ring::kOneLane) __syncwarp();
-    if (!there || lane != 0) return;
-    if (P != Part::kFirst) {
-        c.step++;
-        c.tile[0] += StepOf<D>::kTileBytes;
-        c.tile[1] += StepOf<D>::kTileBytes;
+    __device__ void read(const ExpertArgs &a, int lane)
+    {
+        listed = entries_listed(a);
+        each = (a.capacity + 31) / 32;
+#pragma unroll
+        for (int i = 0; i < kRunOfLane; i++) {
+            const int e = lane * each + i;
+            routes[i] = 0;
+            if (i < each && e < a.capacity) routes[i] = routes_of(a, e);
+        }
     }
-    state->next = c;
-}
+    __device__ Tasks find(const ExpertArgs &a, int lane) const
+    {
+        const int32_t n = min(listed, a.capacity);
+        int32_t cost = 0;
+#pragma unroll
+        for (int i = 0; i < kRunOfLane; i++) cost += cost_of(i, lane, n);
+        const int32_t through = up_to_lane(cost, lane);
+        const int32_t whole = __shfl_sync(0xFFFFFFFFu, through, 31) * a.stripes;
+        // the lower half of the lanes works out the first edge, the upper one the second
+        const int32_t mine = static_cast<int32_t>(
+            sk_cost_before(whole, static_cast<int32_t>(blockIdx.x) + (lane >> 4),
+                           static_cast<int32_t>(gridDim.x)));
+        Tasks t;
+        t.begin = task_at(a, lane, n, whole, (through - cost) * a.stripes,
+                          __shfl_sync(0xFFFFFFFFu, mine, 0));
+        t.end = task_at(a, lane, n, whole, (through - cost) * a.stripes,
+                        __shfl_sync(0xFFFFFFFFu, mine, 16));
+        return t;
+    }
+
+  private:
+    /* Costs of a short list and all of its stripes are below 2^31: kShortList * 115 * 65536. */
+    __device__ int32_t cost_of(int i, int lane, int32_t n) const
+    {
+        return i < each && lane * each + i < n ? sk_task_cost(routes[i]) : 0;
+    }
+    __device__ int32_t task_at(const ExpertArgs &a, int lane, int32_t n, int32_t whole,
+                               int32_t front, int32_t at) const
+    {
+        int32_t first = -1, before = 0, cost = 1;
+#pragma unroll
+        for (int i = 0; i < kRunOfLane; i++) {
+            const int32_t one = cost_of(i, lane, n), behind = front + one * a.stripes;
+            if (at >= front && at < behind) {
+                first = (lane * each + i) * a.stripes;
+                before = front;
+                cost = one;
+            }
+            front = behind;
+        }
+        const int32_t task = sk_task_at(at, before, first, cost);
+        const uint32_t found = __ballot_sync(0xFFFFFFFFu, first >= 0);
+        return at >= whole || found == 0 ? n * a.stripes
+                                         : __shfl_sync(0xFFFFFFFFu, task, __ffs(found) - 1);
+    }
+};
 
 /* Output row `o` of the stripe's first tile, and of its second, for one route. */
 template <bool Glu>
@@ -284,25 +333,124 @@ __device__ inline void put_task(const ExpertArgs &a, const sk_route_entry *entry
     }
 }
 
+/* Where the weights of a warp's next step are; the same in all lanes. `second`: there is a second
+ * tile, else the first one stands in for it. */
+struct Cursor {
+    const uint8_t *tile;
+    int32_t piece, step, end;
+    bool second;
+};
+
 template <typename D, bool Glu> struct Worker {
     using Step = StepOf<D>;
     using Shared = ExpertShared<D>;
     using Table = typename ExpertTable<D>::Type;
+    static constexpr int kSlotTiles = Shared::kSlotTiles, kDepth = Shared::kDepth;
+    using Slots = StepRing<kDepth, kSlotTiles, Step::kTileBytes>;
 
     const ExpertArgs &a;
-    const Table &table;
-    uint8_t *block; // of the warp
-    using Slots = StepRing<Shared::kDepth, Step::kTileBytes>;
-    Slots &ring;
-    int lane;
+    uint8_t *shared;
+    int warp, lane;
+    Slots ring;
+    Cursor next;
 
-    template <int Routes> __device__ void run(const sk_piece &p, const sk_route_entry *entry)
+    /* Takes over what the warp has to do, and asks for its first weights. */
+    __device__ void open(const Tasks &tasks, int warps)
+    {
+        WarpState *state = Shared::state(shared, warp);
+        if (lane == 0) {
+            state->share = sk_share_of(tasks.begin, tasks.end, a.steps, warp, warps);
+            state->handed = 0;
+        }
+        __syncwarp();
+        next = {};
+        next.piece = -1;
+        if constexpr (kSlotTiles == 2) {
+#pragma unroll 1
+            for (int i = 0; i < kDepth; i++) ask<0>(i);
+        } else {
+            ask<0>(0);
+            ask<1>(1);
+            if constexpr (kDepth > 2) ask<0>(2);
+        }
+    }
+
+    __device__ void work(const Table &table)
+    {
+        const int32_t pieces = uniform(sk_share_pieces(&Shared::state(shared, warp)->share));
+#pragma unroll 1
+        for (int32_t i = 0; i < pieces; i++) {
+            const sk_piece p = piece(i);
+            const sk_route_entry *entry = entry_of(a, p.task / a.stripes);
+            const int32_t n = uniform(entry->n);
+            if (n == 1)
+                run<1>(i, p, entry, table);
+            else if (n == 2)
+                run<2>(i, p, entry, table);
+            else
+                run<4>(i, p, entry, table);
+        }
+    }
+
+  private:
+    __device__ sk_piece piece(int32_t i) const
+    {
+        const sk_piece p = sk_share_piece(&Shared::state(shared, warp)->share, i);
+        return {uniform(p.task), uniform(p.first), uniform(p.end)};
+    }
+
+    /* Units of a step that are there. */
+    __device__ int units_in(int32_t step) const
+    {
+        return Step::kUnits == 1 ? 1 : min(Step::kUnits, a.units - step * Step::kUnits);
+    }
+
+    /* Puts the cursor on the next piece; false when there is none. */
+    __device__ bool next_piece()
+    {
+        if (next.piece + 1 >= uniform(sk_share_pieces(&Shared::state(shared, warp)->share)))
+            return false;
+        const sk_piece p = piece(++next.piece);
+        const int e = p.task / a.stripes, stripe = p.task - e * a.stripes;
+        const int tile = Glu ? stripe : 2 * stripe;
+        next.tile = a.w + uniform(entry_of(a, e)->expert) * a.expert_bytes + tile * a.tile_bytes +
+                    static_cast<int64_t>(p.first) * Step::kTileBytes;
+        next.second = Glu || tile + 1 < a.tiles;
+        next.step = p.first;
+        next.end = p.end;
+        return true;
+    }
+
+    /* Asks for the weights at the cursor, into slot i, and moves the cursor on: a step's, or those
+     * of its tile Tile only. */
+    template <int Tile> __device__ void ask(int i)
+    {
+        if (next.step < next.end || (Tile == 0 && next_piece())) {
+            const int bytes = units_in(next.step) * D::kUnitBytes;
+            const uint8_t *second = next.tile + (Glu || next.second ? a.apart : 0);
+            if constexpr (kSlotTiles == 2)
+                ring.fetch_two(i, next.tile, second, bytes, lane);
+            else
+                ring.fetch_one(i, Tile == 0 ? next.tile : second, bytes, lane);
+            if (Tile + kSlotTiles == 2) {
+                next.tile += Step::kTileBytes;
+                next.step++;
+            }
+        }
+        ring.asked();
+    }
+
+    template <int Routes>
+    __device__ void run(int32_t number, const sk_piece &p, const sk_route_entry *entry,
+                        const Table &table)
     {
         using F = Form<D, Routes>;
         const int g = lane >> 2, t = lane & 3;
         const int32_t route = entry->route[F::route(g, entry->n)];
-        const uint16_t *x = a.x + route / a.per * a.x_step + 32 * F::block(g);
-        const int blocks = a.k / 32 - F::block(g);
+        const int first = Step::kBlocks * p.first + F::block(g); // block
+        const uint16_t *x =
+            a.x + route / a.per * a.x_step + 32 * first + (D::kGroup == 32 ? 8 : 4) * t;
+        int blocks = a.k / 32 - first;
         TileSums<D, Routes> sums[2];
         if (p.first > 0)
             take(sums);
@@ -311,87 +459,79 @@ template <typename D, bool Glu> struct Worker {
             for (int i = 0; i < F::kEach; i++) sums[0].a[i] = sums[1].a[i] = 0;
 #pragma unroll 1
         for (int s = p.first; s < p.end; s++) {
-            const int units = min(Step::kUnits, units_of<D>(a) - s * Step::kUnits);
-            Acts<D, Routes> acts(x + s * (32 * Step::kBlocks), blocks - s * Step::kBlocks, t);
-            step(sums, units, acts);
+            Acts<D, Routes> acts(x, blocks);
+            step(sums, units_in(s), acts, table);
+            x += 32 * Step::kBlocks;
+            blocks -= Step::kBlocks;
         }
-        finish(sums, p.end);
+        finish(number, sums, p.end);
     }
 
-    /* A slot is free when all lanes have read it. Where the ring has but one, each half is asked
-     * for as soon as its tile is in registers. */
+    /* A slot is asked for again as soon as all of its weights are in registers. */
     template <int Routes>
-    __device__ void step(TileSums<D, Routes> (&sums)[2], int units, Acts<D, Routes> &acts)
+    __device__ void step(TileSums<D, Routes> (&sums)[2], int units, Acts<D, Routes> &acts,
+                         const Table &table)
     {
-        constexpr bool kEarly = Shared::kDepth == 1 && Slots::kOneLane;
-        const uint8_t *slot = ring.wait();
-        WarpState *state = Shared::state(block);
-        if constexpr (kEarly) {
-            tile_step<D, Routes, true>(sums[0], slot, units, acts, table, lane, [&] {
-                fetch_step<D, Glu, Part::kFirst>(a, state, ring, 0, lane);
-            });
-            tile_step<D, Routes, true>(
-                sums[1], slot + Step::kTileBytes, units, acts, table, lane,
-                [&] { fetch_step<D, Glu, Part::kSecond>(a, state, ring, ring.release(), lane); });
+        typename D::Frag f[Step::kUnits];
+        const uint32_t slot = ring.wait();
+        read_units<D>(f, slot, units, lane);
+        if constexpr (kSlotTiles == 1) {
+            ask<kDepth % 2>(ring.release());
+            tile_step<D, Routes>(sums[0], f, acts, table, lane);
+            read_units<D>(f, ring.wait(), units, lane);
+            ask<1 - kDepth % 2>(ring.release());
+        } else if constexpr (kBothFirst<D, Routes>) {
+            typename D::Frag f1[Step::kUnits];
+            read_units<D>(f1, slot + Step::kTileBytes, units, lane);
+            ask<0>(ring.release());
+            tile_step<D, Routes>(sums[0], f, acts, table, lane);
+            tile_step<D, Routes>(sums[1], f1, acts, table, lane);
+            return;
         } else {
-            const auto nothing = [] {};
-            tile_step<D, Routes, false>(sums[0], slot, units, acts, table, lane, nothing);
-            tile_step<D, Routes, false>(sums[1], slot + Step::kTileBytes, units, acts, table, lane,
-                                        nothing);
-            const int free = ring.release();
-            fetch_step<D, Glu, Part::kBoth>(a, state, ring, free, lane);
+            tile_step<D, Routes>(sums[0], f, acts, table, lane);
+            read_units<D>(f, slot + Step::kTileBytes, units, lane);
+            ask<0>(ring.release());
         }
+        tile_step<D, Routes>(sums[1], f, acts, table, lane);
     }
 
-    __device__ void piece(const sk_piece &p)
-    {
-        const sk_route_entry *entry = entry_of(a, p.task / a.stripes);
-        const int32_t n = entry->n;
-        if (n == 1)
-            run<1>(p, entry);
-        else if (n == 2)
-            run<2>(p, entry);
-        else
-            run<4>(p, entry);
-    }
-
-  private:
     /* The piece is worked out again: the loop needs the registers. */
-    template <int Routes> __device__ void finish(const TileSums<D, Routes> (&sums)[2], int32_t end)
+    template <int Routes>
+    __device__ void finish(int32_t number, const TileSums<D, Routes> (&sums)[2], int32_t end)
     {
-        const WarpState *state = Shared::state(block);
-        if (end < state->share.steps) {
+        if (end < a.steps) {
             hand(sums);
             return;
         }
-        const int32_t task = sk_share_piece(&state->share, state->doing).task;
+        const int32_t task = piece(number).task;
         const int e = task / a.stripes;
         put_task<D, Routes, Glu>(a, entry_of(a, e), task - e * a.stripes, sums, lane);
     }
     template <int Routes> __device__ void hand(const TileSums<D, Routes> (&sums)[2])
     {
         constexpr int kEach = Form<D, Routes>::kEach;
-        float *to = Shared::sums(block) + lane;
 #pragma unroll
         for (int u = 0; u < 2; u++)
 #pragma unroll
-            for (int i = 0; i < kEach; i++) to[32 * (u * kEach + i)] = sums[u].a[i];
+            for (int i = 0; i < kEach; i++)
+                Shared::sums(shared, warp, u * kEach + i)[lane] = sums[u].a[i];
         __threadfence_block();
         __syncwarp();
-        if (lane == 0) Shared::state(block)->handed = 1;
+        if (lane == 0) Shared::state(shared, warp)->handed = 1;
     }
     template <int Routes> __device__ void take(TileSums<D, Routes> (&sums)[2])
     {
         constexpr int kEach = Form<D, Routes>::kEach;
-        uint8_t *before = block - Shared::kWarp;
-        const volatile float *from = Shared::sums(before) + lane;
-        while (Shared::state(before)->handed == 0) {
+        while (Shared::state(shared, warp - 1)->handed == 0) {
         }
         __threadfence_block();
 #pragma unroll
         for (int u = 0; u < 2; u++)
 #pragma unroll
-            for (int i = 0; i < kEach; i++) sums[u].a[i] = from[32 * (u * kEach + i)];
+            for (int i = 0; i < kEach; i++) {
+                const volatile float *from = Shared::sums(shared, warp - 1, u * kEach + i);
+                sums[u].a[i] = from[lane];
+            }
     }
 };
 
@@ -400,42 +540,34 @@ __global__ void __launch_bounds__(32 * kWarpsOf<D>, 1) experts(const ExpertArgs 
 {
     using Shared = ExpertShared<D>;
     extern __shared__ __align__(1024) uint8_t bytes[];
-    const int warp = static_cast<int>(threadIdx.x >> 5), lane = static_cast<int>(threadIdx.x & 31);
-    const int warps = static_cast<int>(blockDim.x >> 5);
+    const int warp = uniform(static_cast<int>(threadIdx.x >> 5));
+    const int lane = lane_number(), warps = static_cast<int>(blockDim.x >> 5);
+    const bool is_short = a.capacity <= kShortList;
     uint8_t *block = Shared::block(bytes, warp);
-    WarpState *state = Shared::state(block);
-    int32_t *costs = Shared::common(bytes, warps), *tasks = costs + kExpertWarps;
-    typename Worker<D, Glu>::Slots ring;
+    Worker<D, Glu> worker = {a, bytes, warp, lane, {}, {}};
+    ShortList list = {};
 
-    ring.open(block, Shared::barriers(block), lane);
-    if (lane == 0) state->handed = state->doing = 0;
+    // the list is under way while the table is filled
+    if (a.list_ready && is_short) list.read(a, lane);
+    worker.ring.open(block, Shared::barriers(block), lane);
     ExpertTable<D>::fill(bytes, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
-    if (!a.list_ready) edge_wait();
-    find_tasks(a, costs, tasks);
-    if (lane == 0) {
-        const int steps = (units_of<D>(a) + StepOf<D>::kUnits - 1) / StepOf<D>::kUnits;
-        state->share = sk_share_of(tasks[0], tasks[1], steps, warp, warps);
-        state->next = {};
-        state->next.piece = state->next.entry = -1;
+    if (!a.list_ready) {
+        edge_wait();
+        edge_open();
+        if (is_short) list.read(a, lane);
     }
-    __syncwarp();
-#pragma unroll 1
-    for (int i = 0; i < Shared::kDepth; i++) {
-        fetch_step<D, Glu, Part::kBoth>(a, state, ring, i, lane);
-        __syncwarp();
+    if (is_short) {
+        worker.open(list.find(a, lane), warps);
+    } else {
+        int32_t *costs = Shared::common(bytes, warps);
+        worker.open(find_tasks(a, costs, costs + kExpertWarps), warps);
     }
-    if (a.list_ready) edge_wait();
-    edge_open();
-
-    const auto table = ExpertTable<D>::at(bytes, lane);
-    Worker<D, Glu> worker = {a, table, block, ring, lane};
-#pragma unroll 1
-    while (state->doing < sk_share_pieces(&state->share)) {
-        worker.piece(sk_share_piece(&state->share, state->doing));
-        __syncwarp();
-        if (lane == 0) state->doing++;
-        __syncwarp();
+    __syncthreads(); // the table is there, and nobody has handed anything over
+    if (a.list_ready) {
+        edge_wait();
+        edge_open();
     }
+    worker.work(ExpertTable<D>::at(bytes, lane));
 }
 
 /* ---- launching ---------------------------------------------------------------------------------
@@ -446,8 +578,8 @@ struct ExpertFamily {
     int32_t unit;       // elements of K
     int32_t unit_bytes; // of 16 rows, packed
     int32_t (*setup)();
-    int32_t (*glu)(const ExpertArgs &a, const sk_launch *l);
-    int32_t (*linear)(const ExpertArgs &a, const sk_launch *l);
+    int32_t (*glu)(ExpertArgs a, const sk_launch *l);
+    int32_t (*linear)(ExpertArgs a, const sk_launch *l);
 };
 
 /* Dynamic shared memory that a CTA may have here; 0 when the runtime does not say. */
@@ -462,11 +594,12 @@ inline int32_t shared_there()
 }
 
 /* One CTA a multiprocessor, of as many warps as its memory has rings for. */
-template <typename D, bool Glu> int32_t launch_experts(const ExpertArgs &a, const sk_launch *l)
+template <typename D, bool Glu> int32_t launch_experts(ExpertArgs a, const sk_launch *l)
 {
     const int32_t there = shared_there();
     int warps = kWarpsOf<D>;
     while (warps > 1 && ExpertShared<D>::kBytes(warps) > there) warps /= 2;
+    a.steps = (a.units + StepOf<D>::kUnits - 1) / StepOf<D>::kUnits;
     return launch(l, experts<D, Glu>, dim3(static_cast<unsigned>(l->n_sm)),
                   dim3(static_cast<unsigned>(32 * warps)),
                   static_cast<size_t>(ExpertShared<D>::kBytes(warps)), a);

@@ -8,12 +8,13 @@
 namespace sk
 {
 
-/* Depth slots, each in two halves that come from two places. */
-template <int Depth, int Half> struct StepRing {
-    static constexpr int kBytes = 2 * Half;
+/* Depth slots of one or two tiles, that come from as many places. */
+template <int Depth, int Tiles, int TileBytes> struct StepRing {
+    static constexpr int kBytes = Tiles * TileBytes;
     static constexpr bool kOneLane = SK_BULK; // lane 0 asks for all
     uint8_t *slots;
     uint64_t *barriers;
+    uint64_t policy;
     uint32_t phase;
     int at;
 
@@ -22,6 +23,7 @@ template <int Depth, int Half> struct StepRing {
     {
         slots = room;
         barriers = behind;
+        policy = once_policy();
         phase = 0;
         at = 0;
         if (!kOneLane) return;
@@ -31,29 +33,35 @@ template <int Depth, int Half> struct StepRing {
         }
         __syncwarp();
     }
-    /* `bytes` of each half are going to be asked for, into slot i. */
-    __device__ void expect(int i, int bytes) const
+    /* Asks for `bytes` of a tile, or of each of two, into slot i. All lanes, with the same
+     * arguments. */
+    __device__ void fetch_one(int i, const uint8_t *from, int bytes, int lane) const
     {
-        if (kOneLane) barrier_expect(barriers + i, static_cast<uint32_t>(2 * bytes));
+        uint8_t *to = slots + kBytes * i;
+        if constexpr (kOneLane)
+            bulk_copy_elected(policy, to, from, static_cast<uint32_t>(bytes), barriers + i);
+        else
+            copy(to, from, bytes, lane);
     }
-    __device__ void fetch(int i, int half, const uint8_t *from, int bytes, int lane) const
+    __device__ void fetch_two(int i, const uint8_t *first, const uint8_t *second, int bytes,
+                              int lane) const
     {
-        uint8_t *to = slots + kBytes * i + Half * half;
+        uint8_t *to = slots + kBytes * i;
         if constexpr (kOneLane) {
-            bulk_copy_once(to, from, static_cast<uint32_t>(bytes), barriers + i);
+            bulk_copy_two(policy, to, first, to + TileBytes, second, static_cast<uint32_t>(bytes),
+                          barriers + i);
         } else {
-            for (int k = 16 * lane; k < bytes; k += 512)
-                copy_async16(reinterpret_cast<uint16_t *>(to + k),
-                             reinterpret_cast<const uint16_t *>(from + k));
+            copy(to, first, bytes, lane);
+            copy(to + TileBytes, second, bytes, lane);
         }
     }
-    /* Behind the last copy of a step, also where there was none: they are counted. */
+    /* Behind the last copy of a slot, also where there was none: they are counted. */
     __device__ void asked() const
     {
         if (!kOneLane) copy_async_commit();
     }
-    /* Until the next slot is full. */
-    __device__ const uint8_t *wait() const
+    /* Until the next slot is full; where it is in shared memory. */
+    __device__ uint32_t wait() const
     {
         if (kOneLane) {
             barrier_wait(barriers + at, phase);
@@ -61,7 +69,7 @@ template <int Depth, int Half> struct StepRing {
             copy_async_wait<Depth - 1>();
             __syncwarp();
         }
-        return slots + kBytes * at;
+        return shared_address(slots) + static_cast<uint32_t>(kBytes * at);
     }
     /* All lanes have read it. Returns its number. */
     __device__ int release()
@@ -73,6 +81,14 @@ template <int Depth, int Half> struct StepRing {
             phase ^= 1;
         }
         return free;
+    }
+
+  private:
+    __device__ static void copy(uint8_t *to, const uint8_t *from, int bytes, int lane)
+    {
+        for (int k = 16 * lane; k < bytes; k += 512)
+            copy_async16(reinterpret_cast<uint16_t *>(to + k),
+                         reinterpret_cast<const uint16_t *>(from + k));
     }
 };
 

@@ -53,10 +53,11 @@ template <typename D, int Routes> struct Acts {
     uint32_t of[kSets][4];
     float sums[D::kMin ? kSets : 1][kStepsOf<D>][2];
     const uint16_t *row;
-    int left, t;
+    int left;
 
-    /* `first` is where the column's first block begins; `there` blocks of it are there. */
-    __device__ Acts(const uint16_t *first, int there, int quad) : row(first), left(there), t(quad)
+    /* `first` is where the lane's elements of the column's first block begin; `there` blocks of it
+     * are there. */
+    __device__ Acts(const uint16_t *first, int there) : row(first), left(there)
     {
         if constexpr (kAtOnce) {
 #pragma unroll
@@ -77,7 +78,7 @@ template <typename D, int Routes> struct Acts {
         const int at = set * Form<D, Routes>::kSetBlocks;
 #pragma unroll
         for (int c = 0; c < 4; c++) of[place][c] = 0;
-        if (at < left) load_act<D::kGroup>(of[place], row + 32 * at, t);
+        if (at < left) load_act<D::kGroup>(of[place], row + 32 * at, 0);
         if constexpr (D::kMin) {
             const uint32_t ones[4] = {0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u};
 #pragma unroll
@@ -260,31 +261,71 @@ __device__ inline void add_block(TileSums<D, Routes> &sums, const typename D::Fr
     }
 }
 
-/* The units of a tile that are in a step: `units` of them, at `tile` in shared memory. AllFirst:
- * all of them are read before the first is used, and `read` runs in between. */
-template <typename D, int Routes, bool AllFirst, typename Table, typename Read>
-__device__ inline void tile_step(TileSums<D, Routes> &sums, const uint8_t *tile, int units,
-                                 Acts<D, Routes> &x, const Table &table, int lane, const Read &read)
-{
-    constexpr int kUnits = StepOf<D>::kUnits;
-    const int t = lane & 3;
-    typename D::Frag f[AllFirst ? kUnits : 1];
-    if constexpr (AllFirst) {
-#pragma unroll
-        for (int u = 0; u < kUnits; u++)
-            if (u == 0 || u < units) f[u] = D::load(FromShared{tile + u * D::kUnitBytes}, lane);
-        __syncwarp();
-        read();
+/* Loads by address in shared memory: uniform register, register of the lane and constant are added
+ * up by the load itself. */
+struct FromSharedAddress {
+    uint32_t tile;
+    __device__ uint4 at16(int i) const
+    {
+        uint4 v;
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "r"(tile + static_cast<uint32_t>(i))
+                     : "memory");
+        return v;
     }
+    __device__ uint2 at8(int i) const
+    {
+        uint2 v;
+        asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+                     : "=r"(v.x), "=r"(v.y)
+                     : "r"(tile + static_cast<uint32_t>(i))
+                     : "memory");
+        return v;
+    }
+    __device__ uint32_t at4(int i) const
+    {
+        uint32_t v;
+        asm volatile("ld.shared.u32 %0, [%1];"
+                     : "=r"(v)
+                     : "r"(tile + static_cast<uint32_t>(i))
+                     : "memory");
+        return v;
+    }
+};
+
+/* Both tiles of a step are read before the first is used, where there are registers for that. */
+template <typename D, int Routes>
+constexpr bool kBothFirst =
+    Routes == 1 && StepOf<D>::kUnits * sizeof(typename D::Frag) <= (D::kGroup == 32 ? 80 : 64);
+
+/* The units of a tile that are in a step: `units` of them, at `tile` in shared memory. The others
+ * become zeros, which add nothing. */
+template <typename D>
+__device__ inline void read_units(typename D::Frag (&f)[StepOf<D>::kUnits], uint32_t tile,
+                                  int units, int lane)
+{
 #pragma unroll
-    for (int u = 0; u < kUnits; u++) {
-        if (u > 0 && u >= units) break;
-        if constexpr (!AllFirst) f[0] = D::load(FromShared{tile + u * D::kUnitBytes}, lane);
-        const typename D::Frag &now = f[AllFirst ? u : 0];
-        const Factors<D, Routes> factors(now, t);
+    for (int u = 0; u < StepOf<D>::kUnits; u++) {
+        f[u] = {};
+        if (u == 0 || u < units)
+            f[u] = D::load(FromSharedAddress{tile + static_cast<uint32_t>(u * D::kUnitBytes)},
+                           lane);
+    }
+}
+
+template <typename D, int Routes, typename Table>
+__device__ inline void tile_step(TileSums<D, Routes> &sums,
+                                 const typename D::Frag (&f)[StepOf<D>::kUnits],
+                                 Acts<D, Routes> &x, const Table &table, int lane)
+{
+    const int t = lane & 3;
+#pragma unroll
+    for (int u = 0; u < StepOf<D>::kUnits; u++) {
+        const Factors<D, Routes> factors(f[u], t);
 #pragma unroll
         for (int b = 0; b < D::kBlocks; b++)
-            add_block<D, Routes>(sums, now, factors, u, b, x, table, t);
+            add_block<D, Routes>(sums, f[u], factors, u, b, x, table, t);
     }
 }
 

@@ -5,8 +5,10 @@
  * Two tables with one interface. GlobalTable is one copy in global memory. SharedTable has for each
  * entry a row of 128 bytes full of copies, so that every lane has banks of its own and a look-up
  * never conflicts: a row's address is the index shifted to bit 7, which one shift of the packed
- * word and one mask-and-or with the lane's own offset give. It is the first thing in dynamic shared
- * memory: where that begins is then a constant of the architecture and part of the instruction. */
+ * word and one mask-and-or with the lane's own offset give. Where every index is a byte, rows may
+ * begin 256 bytes apart: one permutation of bytes then makes the whole address, and the other half
+ * of a row is free for something else. It is the first thing in dynamic shared memory: where that
+ * begins is then a constant of the architecture and part of the instruction. */
 #pragma once
 
 #include "kernels/linear/fragment.cuh"
@@ -38,8 +40,10 @@ template <typename D> __host__ __device__ inline const uint8_t *table_bytes()
 }
 
 constexpr int kTableRow = 128;
+constexpr int kByteTableRow = 256; // from one row to the next where an index is a byte
+template <typename D> constexpr bool kIndexIsByte = D::kEntries == 256;
 /* Bytes of the table in shared memory. */
-template <typename D> constexpr int kSharedTableBytes = D::kEntries *kTableRow;
+template <typename D, int Row = kTableRow> constexpr int kSharedTableBytes = D::kEntries *Row;
 
 /* at<N>(words, pos, bits): N bytes of entry First + bits [pos, pos + bits) of the words, from byte
  * `plus` of it on. */
@@ -87,7 +91,8 @@ template <int At> __device__ inline void shared_at(uint8_t *to, uint32_t address
 }
 #endif
 
-template <typename D> struct SharedTable {
+template <typename D, int Row = kTableRow> struct SharedTable {
+    static_assert(Row == kTableRow || (Row == kByteTableRow && kIndexIsByte<D>), "rows");
     const uint8_t *table;
     uint32_t mine; // this lane's copy within a row
 
@@ -106,28 +111,48 @@ template <typename D> struct SharedTable {
     template <typename T, int First = 0>
     __host__ __device__ T at(const uint32_t *words, int pos, int bits, uint32_t plus = 0) const
     {
-        const uint32_t row = bits_at(words, pos, bits, 7) & (((1u << bits) - 1u) << 7);
+        const uint32_t address = address_of(words, pos, bits) | plus;
 #ifdef SK_SHARED_START
         T v;
-        shared_at<SK_SHARED_START + First * kTableRow>(&v, row | mine | plus);
+        shared_at<SK_SHARED_START + First * Row>(&v, address);
         return v;
 #else
-        return *reinterpret_cast<const T *>(table + First * kTableRow + (row | mine | plus));
+        return *reinterpret_cast<const T *>(table + First * Row + address);
 #endif
+    }
+
+  private:
+    __host__ __device__ uint32_t address_of(const uint32_t *words, int pos, int bits) const
+    {
+        if constexpr (Row == kByteTableRow) { // bytes: mine, the index, zero, zero
+            const uint32_t index = static_cast<uint32_t>(pos & 31) >> 3;
+            return byte_perm(words[pos >> 5], mine, 0x5504u | index << 4);
+        } else {
+            return (bits_at(words, pos, bits, 7) & (((1u << bits) - 1u) << 7)) | mine;
+        }
     }
 };
 
 /* Thread `tid` of `n`: the row of every n-th entry, its pieces in an order of its own so that
  * neighbours write to different banks. A barrier has to follow. */
-template <typename D> __host__ __device__ inline void fill_table(uint8_t *shared, int tid, int n)
+template <typename D, int Row = kTableRow>
+__host__ __device__ inline void fill_table(uint8_t *shared, int tid, int n)
 {
     constexpr int kWords = D::kEntryBytes / 4;
-    for (int i = tid; i < D::kEntries; i += n) {
+    const auto entry = [](int i) {
         const uint32_t *e = reinterpret_cast<const uint32_t *>(table_bytes<D>()) + i * kWords;
-        const uint4 v = {e[0], e[1 % kWords], e[2 % kWords], e[3 % kWords]};
+        return uint4{e[0], e[1 % kWords], e[2 % kWords], e[3 % kWords]};
+    };
+    for (int i = tid; i < D::kEntries; i += 2 * n) { // two at a time: reading takes long
+        const bool more = i + n < D::kEntries;
+        const uint4 first = entry(i), second = entry(more ? i + n : i);
         SK_UNROLL
         for (int piece = 0; piece < kTableRow / 16; piece++)
-            reinterpret_cast<uint4 *>(shared + i * kTableRow)[(piece + tid) & 7] = v;
+            reinterpret_cast<uint4 *>(shared + i * Row)[(piece + tid) & 7] = first;
+        if (!more) break;
+        SK_UNROLL
+        for (int piece = 0; piece < kTableRow / 16; piece++)
+            reinterpret_cast<uint4 *>(shared + (i + n) * Row)[(piece + tid) & 7] = second;
     }
 }
 

@@ -193,10 +193,15 @@ template <typename D> void check_minima(const char *name, const Tile<D> &tile, i
 template <typename D> void check_values(const char *name)
 {
     std::vector<uint4> shared(D::kEntries * sk::kTableRow / 16 + 1);
+    std::vector<uint4> apart(D::kEntries * sk::kByteTableRow / 16 + 1);
     uint8_t *const rows = reinterpret_cast<uint8_t *>(shared.data());
+    uint8_t *const byte_rows = reinterpret_cast<uint8_t *>(apart.data());
     static Tile<D> tile;
-    if constexpr (D::kEntries > 0)
-        for (int tid = 0; tid < 96; tid++) sk::fill_table<D>(rows, tid, 96);
+    for (int tid = 0; tid < 96; tid++) {
+        if constexpr (D::kEntries > 0) sk::fill_table<D>(rows, tid, 96);
+        if constexpr (sk::kIndexIsByte<D>)
+            sk::fill_table<D, sk::kByteTableRow>(byte_rows, tid, 96);
+    }
     for (int round = 0; round < kRounds; round++) {
         tile.fill(round);
         tile.pack();
@@ -210,6 +215,9 @@ template <typename D> void check_values(const char *name)
                 if constexpr (D::kMin && D::kSuper) check_minima<D>(name, tile, unit, lane);
                 if constexpr (D::kEntries > 0)
                     check_lane<D>(name, tile, unit, lane, sk::SharedTable<D>(rows, lane));
+                if constexpr (sk::kIndexIsByte<D>)
+                    check_lane<D>(name, tile, unit, lane,
+                                  sk::SharedTable<D, sk::kByteTableRow>(byte_rows, lane));
             }
     }
 }
