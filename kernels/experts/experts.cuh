@@ -235,55 +235,54 @@ struct ShortList {
         each = (a.capacity + 31) / 32;
 #pragma unroll
         for (int i = 0; i < kRunOfLane; i++) {
-            const int e = lane * each + i;
             routes[i] = 0;
-            if (i < each && e < a.capacity) routes[i] = routes_of(a, e);
+            if (i < each) routes[i] = routes_of(a, min(lane * each + i, a.capacity - 1));
         }
     }
+
+    /* The lower half of the lanes looks for the first edge, the upper one for the second. All costs
+     * are below 2^31: 256 entries, 115, 65536 stripes. */
     __device__ Tasks find(const ExpertArgs &a, int lane) const
     {
         const int32_t n = min(listed, a.capacity);
+        const int half = lane >> 4;
         int32_t cost = 0;
 #pragma unroll
-        for (int i = 0; i < kRunOfLane; i++) cost += cost_of(i, lane, n);
-        const int32_t through = up_to_lane(cost, lane);
+        for (int i = 0; i < kRunOfLane; i++)
+            cost += i < each && lane * each + i < n ? sk_task_cost(routes[i]) : 0;
+        const int32_t through = up_to_lane(cost, lane), front = (through - cost) * a.stripes;
         const int32_t whole = __shfl_sync(0xFFFFFFFFu, through, 31) * a.stripes;
-        // the lower half of the lanes works out the first edge, the upper one the second
-        const int32_t mine = static_cast<int32_t>(
-            sk_cost_before(whole, static_cast<int32_t>(blockIdx.x) + (lane >> 4),
-                           static_cast<int32_t>(gridDim.x)));
-        Tasks t;
-        t.begin = task_at(a, lane, n, whole, (through - cost) * a.stripes,
-                          __shfl_sync(0xFFFFFFFFu, mine, 0));
-        t.end = task_at(a, lane, n, whole, (through - cost) * a.stripes,
-                        __shfl_sync(0xFFFFFFFFu, mine, 16));
-        return t;
+        const int32_t at = static_cast<int32_t>(
+            sk_parts(static_cast<uint32_t>(whole), blockIdx.x + half, gridDim.x));
+        // the lane whose run has it, then which of its entries
+        const uint32_t low = __ballot_sync(0xFFFFFFFFu, front <= other_half(at, 0));
+        const uint32_t high = __ballot_sync(0xFFFFFFFFu, front <= other_half(at, 1));
+        const int run = __popc(half ? high : low) - 1, i = lane & 15;
+        const int e = run * each + i;
+        int32_t one = 0;
+        if (i < each && e < n) one = sk_task_cost(routes_of(a, e));
+        int32_t before = one;
+#pragma unroll
+        for (int by = 1; by < kRunOfLane; by *= 2) {
+            const int32_t other = __shfl_up_sync(0xFFFFFFFFu, before, by, 16);
+            if (i >= by) before += other;
+        }
+        before = __shfl_sync(0xFFFFFFFFu, front, run) + (before - one) * a.stripes;
+        const bool here = at >= before && at < before + one * a.stripes;
+        const uint32_t found = __ballot_sync(0xFFFFFFFFu, here);
+        const int32_t task =
+            e * a.stripes + static_cast<int32_t>(static_cast<uint32_t>(at - before) /
+                                                 static_cast<uint32_t>(max(one, 1)));
+        const int32_t begin = __shfl_sync(0xFFFFFFFFu, task, __ffs(found & 0xFFFFu) - 1);
+        const int32_t end = __shfl_sync(0xFFFFFFFFu, task, __ffs(found & 0xFFFF0000u) - 1);
+        return {found & 0xFFFFu ? begin : n * a.stripes,
+                found & 0xFFFF0000u ? end : n * a.stripes};
     }
 
   private:
-    /* Costs of a short list and all of its stripes are below 2^31: kShortList * 115 * 65536. */
-    __device__ int32_t cost_of(int i, int lane, int32_t n) const
+    __device__ static int32_t other_half(int32_t x, int half)
     {
-        return i < each && lane * each + i < n ? sk_task_cost(routes[i]) : 0;
-    }
-    __device__ int32_t task_at(const ExpertArgs &a, int lane, int32_t n, int32_t whole,
-                               int32_t front, int32_t at) const
-    {
-        int32_t first = -1, before = 0, cost = 1;
-#pragma unroll
-        for (int i = 0; i < kRunOfLane; i++) {
-            const int32_t one = cost_of(i, lane, n), behind = front + one * a.stripes;
-            if (at >= front && at < behind) {
-                first = (lane * each + i) * a.stripes;
-                before = front;
-                cost = one;
-            }
-            front = behind;
-        }
-        const int32_t task = sk_task_at(at, before, first, cost);
-        const uint32_t found = __ballot_sync(0xFFFFFFFFu, first >= 0);
-        return at >= whole || found == 0 ? n * a.stripes
-                                         : __shfl_sync(0xFFFFFFFFu, task, __ffs(found) - 1);
+        return __shfl_sync(0xFFFFFFFFu, x, 16 * half);
     }
 };
 
@@ -358,8 +357,13 @@ template <typename D, bool Glu> struct Worker {
     __device__ void open(const Tasks &tasks, int warps)
     {
         WarpState *state = Shared::state(shared, warp);
+        // even lanes: where the warp begins, odd ones: where it ends
+        const sk_place p =
+            sk_place_of(tasks.begin, tasks.end, a.steps, warp + (lane & 1), warps);
+        const sk_place to = {__shfl_xor_sync(0xFFFFFFFFu, p.task, 1),
+                             __shfl_xor_sync(0xFFFFFFFFu, p.step, 1)};
         if (lane == 0) {
-            state->share = sk_share_of(tasks.begin, tasks.end, a.steps, warp, warps);
+            state->share = sk_share_between(p, to, a.steps);
             state->handed = 0;
         }
         __syncwarp();

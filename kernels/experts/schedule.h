@@ -21,6 +21,13 @@
 /* What a task costs, by the routes of its entry: measured. */
 SK_BOTH int32_t sk_task_cost(int32_t routes) { return routes <= 1 ? 100 : routes == 2 ? 106 : 115; }
 
+/* The first i of n parts of a whole that differ by one at most: whole * i / n without wide numbers,
+ * whose division is slow on a GPU. For n up to 65535. */
+SK_BOTH uint32_t sk_parts(uint32_t whole, uint32_t i, uint32_t n)
+{
+    return whole / n * i + whole % n * i / n;
+}
+
 /* Of all costs those in front of CTA c of n. */
 SK_BOTH int64_t sk_cost_before(int64_t all, int32_t c, int32_t n) { return all * c / n; }
 
@@ -65,27 +72,46 @@ SK_BOTH sk_piece sk_share_piece(const sk_share *s, int32_t i)
     return p;
 }
 
+/* A place in the work of a CTA: a task and a step of it. */
+typedef struct sk_place {
+    int32_t task, step;
+} sk_place;
+
+/* Where warp i of `warps` begins in the tasks [begin, end), and the one before it ends; all steps
+ * of a CTA are fewer than 2^31. */
+SK_BOTH sk_place sk_place_of(int32_t begin, int32_t end, int32_t steps, int32_t i, int32_t warps)
+{
+    const uint32_t all = (uint32_t)(end - begin) * (uint32_t)steps;
+    const uint32_t shortest = steps > 1 ? (uint32_t)steps - 1 : 1; // part of a warp
+    uint32_t active = (uint32_t)warps, at;
+    sk_place p = {begin, 0};
+    if (all < active * shortest) active = all / shortest;
+    if (active == 0) return p;
+    at = sk_parts(all, (uint32_t)i < active ? (uint32_t)i : active, active);
+    p.task = begin + (int32_t)(at / (uint32_t)steps);
+    p.step = (int32_t)(at % (uint32_t)steps);
+    return p;
+}
+
+SK_BOTH sk_share sk_share_between(sk_place from, sk_place to, int32_t steps)
+{
+    sk_share s;
+    s.steps = steps;
+    s.tail = from.step;
+    s.tail_task = from.task;
+    s.head = to.step;
+    s.head_task = to.task;
+    s.whole_task = from.task + (from.step > 0);
+    s.whole = to.task - s.whole_task;
+    if (from.task == to.task && from.step == to.step) s.tail = s.head = s.whole = 0;
+    return s;
+}
+
 /* Of the tasks [begin, end), for one of `warps` warps. */
 SK_BOTH sk_share sk_share_of(int32_t begin, int32_t end, int32_t steps, int32_t warp, int32_t warps)
 {
-    const int64_t all = (int64_t)(end - begin) * steps;
-    const int64_t most = steps > 1 ? all / (steps - 1) : all;
-    const int32_t active = most < warps ? (int32_t)most : warps;
-    sk_share s = {steps, 0, 0, 0, 0, 0, 0};
-    int64_t from, to;
-    int32_t first, last;
-    if (warp >= active) return s;
-    from = all * warp / active;
-    to = all * (warp + 1) / active;
-    first = (int32_t)(from / steps);
-    last = (int32_t)(to / steps);
-    s.tail = (int32_t)(from - (int64_t)first * steps);
-    s.tail_task = begin + first;
-    s.head = (int32_t)(to - (int64_t)last * steps);
-    s.head_task = begin + last;
-    s.whole_task = begin + first + (s.tail > 0);
-    s.whole = begin + last - s.whole_task;
-    return s;
+    return sk_share_between(sk_place_of(begin, end, steps, warp, warps),
+                            sk_place_of(begin, end, steps, warp + 1, warps), steps);
 }
 
 #endif
