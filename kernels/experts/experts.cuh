@@ -27,10 +27,10 @@ struct ExpertArgs {
     const int32_t *n;
     int32_t capacity; // entries
     int32_t k, n_out;
-    int32_t units, steps; // of K
+    int32_t units, steps;      // of K
     int64_t tile_bytes, apart; // of the two tiles of a task
-    int32_t tiles, stripes; // of an expert: tiles of 16 outputs, tasks
-    void *out;              // BF16 where gated, else F32
+    int32_t tiles, stripes;    // of an expert: tiles of 16 outputs, tasks
+    void *out;                 // BF16 where gated, else F32
     int64_t out_step;
     int32_t gelu;
     int32_t list_ready; // the list may be read before the wait
@@ -275,8 +275,7 @@ struct ShortList {
                                                  static_cast<uint32_t>(max(one, 1)));
         const int32_t begin = __shfl_sync(0xFFFFFFFFu, task, __ffs(found & 0xFFFFu) - 1);
         const int32_t end = __shfl_sync(0xFFFFFFFFu, task, __ffs(found & 0xFFFF0000u) - 1);
-        return {found & 0xFFFFu ? begin : n * a.stripes,
-                found & 0xFFFF0000u ? end : n * a.stripes};
+        return {found & 0xFFFFu ? begin : n * a.stripes, found & 0xFFFF0000u ? end : n * a.stripes};
     }
 
   private:
@@ -358,8 +357,7 @@ template <typename D, bool Glu> struct Worker {
     {
         WarpState *state = Shared::state(shared, warp);
         // even lanes: where the warp begins, odd ones: where it ends
-        const sk_place p =
-            sk_place_of(tasks.begin, tasks.end, a.steps, warp + (lane & 1), warps);
+        const sk_place p = sk_place_of(tasks.begin, tasks.end, a.steps, warp + (lane & 1), warps);
         const sk_place to = {__shfl_xor_sync(0xFFFFFFFFu, p.task, 1),
                              __shfl_xor_sync(0xFFFFFFFFu, p.step, 1)};
         if (lane == 0) {
@@ -476,27 +474,31 @@ template <typename D, bool Glu> struct Worker {
     __device__ void step(TileSums<D, Routes> (&sums)[2], int units, Acts<D, Routes> &acts,
                          const Table &table)
     {
-        typename D::Frag f[Step::kUnits];
-        const uint32_t slot = ring.wait();
-        read_units<D>(f, slot, units, lane);
-        if constexpr (kSlotTiles == 1) {
-            ask<kDepth % 2>(ring.release());
-            tile_step<D, Routes>(sums[0], f, acts, table, lane);
-            read_units<D>(f, ring.wait(), units, lane);
-            ask<1 - kDepth % 2>(ring.release());
-        } else if constexpr (kBothFirst<D, Routes>) {
-            typename D::Frag f1[Step::kUnits];
-            read_units<D>(f1, slot + Step::kTileBytes, units, lane);
-            ask<0>(ring.release());
-            tile_step<D, Routes>(sums[0], f, acts, table, lane);
-            tile_step<D, Routes>(sums[1], f1, acts, table, lane);
-            return;
+        constexpr int kNext = kDepth % 2; // tile that takes the place of a slot's only one
+        const uint32_t first = ring.wait();
+        if constexpr (!kBackFirst<D>) {
+            add_tile<D, Routes>(sums[0], first, units, acts, table, lane);
+            if (kSlotTiles == 1) ask<kNext>(ring.release());
+            const uint32_t second = kSlotTiles == 1 ? ring.wait() : first + Step::kTileBytes;
+            add_tile<D, Routes>(sums[1], second, units, acts, table, lane);
+            ask<kSlotTiles == 1 ? 1 - kNext : 0>(ring.release());
+        } else if constexpr (kSlotTiles == 1) {
+            Fragments<D> f;
+            f.read(first, units, lane);
+            ask<kNext>(ring.release());
+            add_tile<D, Routes>(sums[0], f, acts, table, lane);
+            f.read(ring.wait(), units, lane);
+            ask<1 - kNext>(ring.release());
+            add_tile<D, Routes>(sums[1], f, acts, table, lane);
         } else {
-            tile_step<D, Routes>(sums[0], f, acts, table, lane);
-            read_units<D>(f, slot + Step::kTileBytes, units, lane);
+            Fragments<D> f, f1;
+            f.read(first, units, lane);
+            if (!kBothFirst<D, Routes>) add_tile<D, Routes>(sums[0], f, acts, table, lane);
+            f1.read(first + Step::kTileBytes, units, lane);
             ask<0>(ring.release());
+            if (kBothFirst<D, Routes>) add_tile<D, Routes>(sums[0], f, acts, table, lane);
+            add_tile<D, Routes>(sums[1], f1, acts, table, lane);
         }
-        tile_step<D, Routes>(sums[1], f, acts, table, lane);
     }
 
     /* The piece is worked out again: the loop needs the registers. */

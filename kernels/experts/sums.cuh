@@ -294,39 +294,61 @@ struct FromSharedAddress {
     }
 };
 
-/* Both tiles of a step are read before the first is used, where there are registers for that. */
+/* Both tiles of a step are read before the first is used, where there are registers for that; and
+ * a slot is given back before its last tile is used, where a tile is not too much for them. */
+template <typename D> constexpr int kFragBytes = StepOf<D>::kUnits * sizeof(typename D::Frag);
 template <typename D, int Routes>
-constexpr bool kBothFirst =
-    Routes == 1 && StepOf<D>::kUnits * sizeof(typename D::Frag) <= (D::kGroup == 32 ? 80 : 64);
+constexpr bool kBothFirst = Routes == 1 && kFragBytes<D> <= (D::kGroup == 32 ? 80 : 60);
+template <typename D> constexpr bool kBackFirst = kFragBytes<D> <= 96;
 
-/* The units of a tile that are in a step: `units` of them, at `tile` in shared memory. The others
- * become zeros, which add nothing. */
+/* Unit u of a tile at `tile` in shared memory. Of those of a step only `units` are there; the
+ * others become zeros, which add nothing. */
 template <typename D>
-__device__ inline void read_units(typename D::Frag (&f)[StepOf<D>::kUnits], uint32_t tile,
-                                  int units, int lane)
+__device__ inline typename D::Frag read_unit(uint32_t tile, int u, int units, int lane)
 {
+    typename D::Frag f = {};
+    const FromSharedAddress unit = {tile + static_cast<uint32_t>(u * D::kUnitBytes)};
+    if (u == 0 || u < units) f = D::load(unit, lane);
+    return f;
+}
+
+template <typename D> struct Fragments {
+    typename D::Frag unit[StepOf<D>::kUnits];
+
+    __device__ void read(uint32_t tile, int units, int lane)
+    {
 #pragma unroll
-    for (int u = 0; u < StepOf<D>::kUnits; u++) {
-        f[u] = {};
-        if (u == 0 || u < units)
-            f[u] = D::load(FromSharedAddress{tile + static_cast<uint32_t>(u * D::kUnitBytes)},
-                           lane);
+        for (int u = 0; u < StepOf<D>::kUnits; u++) unit[u] = read_unit<D>(tile, u, units, lane);
     }
+};
+
+template <typename D, int Routes, typename Table>
+__device__ inline void add_unit(TileSums<D, Routes> &sums, const typename D::Frag &f, int u,
+                                Acts<D, Routes> &x, const Table &table, int lane)
+{
+    const int t = lane & 3;
+    const Factors<D, Routes> factors(f, t);
+#pragma unroll
+    for (int b = 0; b < D::kBlocks; b++) add_block<D, Routes>(sums, f, factors, u, b, x, table, t);
 }
 
 template <typename D, int Routes, typename Table>
-__device__ inline void tile_step(TileSums<D, Routes> &sums,
-                                 const typename D::Frag (&f)[StepOf<D>::kUnits],
-                                 Acts<D, Routes> &x, const Table &table, int lane)
+__device__ inline void add_tile(TileSums<D, Routes> &sums, const Fragments<D> &f,
+                                Acts<D, Routes> &x, const Table &table, int lane)
 {
-    const int t = lane & 3;
 #pragma unroll
-    for (int u = 0; u < StepOf<D>::kUnits; u++) {
-        const Factors<D, Routes> factors(f[u], t);
+    for (int u = 0; u < StepOf<D>::kUnits; u++)
+        add_unit<D, Routes>(sums, f.unit[u], u, x, table, lane);
+}
+
+/* The same with one unit of the tile in registers at a time. */
+template <typename D, int Routes, typename Table>
+__device__ inline void add_tile(TileSums<D, Routes> &sums, uint32_t tile, int units,
+                                Acts<D, Routes> &x, const Table &table, int lane)
+{
 #pragma unroll
-        for (int b = 0; b < D::kBlocks; b++)
-            add_block<D, Routes>(sums, f[u], factors, u, b, x, table, t);
-    }
+    for (int u = 0; u < StepOf<D>::kUnits; u++)
+        add_unit<D, Routes>(sums, read_unit<D>(tile, u, units, lane), u, x, table, lane);
 }
 
 } // namespace sk
