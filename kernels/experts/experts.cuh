@@ -13,24 +13,44 @@
 #include "kernels/experts/sums.cuh"
 #include "kernels/linear/table.cuh"
 
+#include <stddef.h>
+
 namespace sk
 {
+
+/* Division of numbers below 2^31, with a reciprocal from the host: the quotient, or one less, and
+ * that is seen. */
+struct Divisor {
+    uint32_t by, reciprocal;
+};
+
+inline Divisor divisor_of(int32_t by)
+{
+    return {static_cast<uint32_t>(by), 0xFFFFFFFFu / static_cast<uint32_t>(by)};
+}
+
+__device__ inline int32_t operator/(int32_t x, const Divisor &d)
+{
+    const uint32_t u = static_cast<uint32_t>(x), q = __umulhi(u, d.reciprocal);
+    return static_cast<int32_t>(q + (u - q * d.by >= d.by));
+}
 
 struct ExpertArgs {
     const uint8_t *w;     // gate, or the only weight
     int64_t expert_bytes; // of one packed matrix
     const uint16_t *x;    // BF16
     int64_t x_step;
-    int32_t per; // routes that share a row of x
-    const sk_route_entry *list;
-    int64_t list_step; // bytes
+    Divisor per; // routes that share a row of x
+    const uint8_t *list;
+    int32_t list_step; // bytes
     const int32_t *n;
     int32_t capacity; // entries
     int32_t k, n_out;
     int32_t units, steps;      // of K
     int64_t tile_bytes, apart; // of the two tiles of a task
     int32_t tiles, stripes;    // of an expert: tiles of 16 outputs, tasks
-    void *out;                 // BF16 where gated, else F32
+    Divisor of_stripes;
+    void *out; // BF16 where gated, else F32
     int64_t out_step;
     int32_t gelu;
     int32_t list_ready; // the list may be read before the wait
@@ -70,9 +90,20 @@ constexpr int kWarpsOf =
 constexpr int kHandedFloats = 16; // a lane's sums of both tiles, in the widest form
 constexpr int kSharedOfAll = 227 * 1024;
 
+/* A piece of a warp's work, as its products need it. */
+struct Piece {
+    int32_t stripe, n; // n: routes
+    int32_t route[SK_ENTRY_ROUTES];
+    int32_t first, end; // steps
+};
+static_assert(sizeof(Piece) == 32 && offsetof(Piece, route) == offsetof(sk_route_entry, route),
+              "pieces are copies of entries");
+constexpr int kPiecesAhead = 4; // the one in work and those whose weights are asked for
+
 /* What a warp has to do, and whether its sums of a head are there. It lies in shared memory:
  * registers are for the products. */
 struct WarpState {
+    Piece pieces[kPiecesAhead];
     sk_share share;
     volatile int32_t handed;
 };
@@ -87,7 +118,7 @@ template <typename D> struct ExpertShared {
     static constexpr bool kInTable =
         kTable == kSharedTableBytes<D, kByteTableRow> && kTable >= 2 * kExpertWarps * kSumsOfWarp;
     static constexpr int kSums = kInTable ? 0 : kSumsOfWarp;
-    static constexpr int kOwn = kSums + 128; // of a warp, beside its ring
+    static constexpr int kOwnState = 192, kOwn = kSums + kOwnState; // beside a warp's ring
     static constexpr int kCommon = 128;
     static constexpr int kFit =
         ((kSharedOfAll - kTable - kCommon) / kWarpsOf<D> / 128 * 128 - kOwn) / kTileBytes;
@@ -98,7 +129,8 @@ template <typename D> struct ExpertShared {
     static constexpr int kWarp = (kRing + kOwn + 127) / 128 * 128;
     static constexpr int kBytes(int warps) { return kTable + warps * kWarp + kCommon; }
     static_assert(kFit >= 2 && kBytes(kWarpsOf<D>) <= kSharedOfAll, "a ring for every warp");
-    static_assert(sizeof(WarpState) + 8 * kDepth <= 128, "state and barriers");
+    static_assert(sizeof(WarpState) + 8 * kDepth <= kOwnState, "state and barriers");
+    static_assert(kDepth < kPiecesAhead, "pieces");
 
     __device__ static uint8_t *block(uint8_t *shared, int warp)
     {
@@ -126,16 +158,15 @@ template <typename D> struct ExpertShared {
     }
 };
 
-__device__ inline const sk_route_entry *entry_of(const ExpertArgs &a, int32_t e)
+/* Word i of entry e. Asked for at once, whether or not the list has so many. */
+__device__ inline int32_t entry_word(const ExpertArgs &a, int32_t e, int i)
 {
-    return reinterpret_cast<const sk_route_entry *>(reinterpret_cast<const uint8_t *>(a.list) +
-                                                    e * a.list_step);
+    return static_cast<int32_t>(load4(a.list + static_cast<int64_t>(e) * a.list_step + 4 * i));
 }
 
-/* Routes of an entry; asked for at once, whether or not the list has so many. */
 __device__ inline int32_t routes_of(const ExpertArgs &a, int32_t e)
 {
-    return static_cast<int32_t>(load4(reinterpret_cast<const uint8_t *>(&entry_of(a, e)->n)));
+    return entry_word(a, e, offsetof(sk_route_entry, n) / 4);
 }
 
 __device__ inline int32_t entries_listed(const ExpertArgs &a)
@@ -162,12 +193,22 @@ __device__ inline int32_t uniform(int32_t x)
     return same;
 }
 
-/* In a register: the loop has no time to work it out anew. */
+__device__ inline const uint8_t *uniform(const uint8_t *p)
+{
+    const uint64_t bits = reinterpret_cast<uint64_t>(p);
+    const uint32_t low = static_cast<uint32_t>(uniform(static_cast<int32_t>(bits)));
+    const uint32_t high = static_cast<uint32_t>(uniform(static_cast<int32_t>(bits >> 32)));
+    return reinterpret_cast<const uint8_t *>(static_cast<uint64_t>(high) << 32 | low);
+}
+
+/* In a register: the loop has no time to read it anew, and what comes out of a shuffle cannot be.
+ */
 __device__ inline int lane_number()
 {
-    int lane;
-    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-    return lane;
+    const int lane = static_cast<int>(threadIdx.x & 31);
+    int kept;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %1, 31, 0xFFFFFFFF;" : "=r"(kept) : "r"(lane));
+    return kept;
 }
 
 struct Tasks {
@@ -305,15 +346,15 @@ __device__ inline void put_output(const ExpertArgs &a, int stripe, int o, int32_
 
 /* The results of a task, each by one lane. */
 template <typename D, int Routes, bool Glu>
-__device__ inline void put_task(const ExpertArgs &a, const sk_route_entry *entry, int stripe,
+__device__ inline void put_task(const ExpertArgs &a, const Piece &piece,
                                 const TileSums<D, Routes> (&sums)[2], int lane)
 {
-    const int g = lane >> 2, t = lane & 3;
+    const int g = lane >> 2, t = lane & 3, stripe = piece.stripe;
     if constexpr (Routes == 1) {
         const float s[2][2] = {{sums[0].total(0, 0), sums[1].total(0, 0)},
                                {sums[0].total(1, 0), sums[1].total(1, 0)}};
         if (t < 2)
-            put_output<Glu>(a, stripe, g + 8 * t, entry->route[0], t ? s[1][0] : s[0][0],
+            put_output<Glu>(a, stripe, g + 8 * t, piece.route[0], t ? s[1][0] : s[0][0],
                             t ? s[1][1] : s[0][1]);
     } else {
         /* Lane t: with two routes half t mod 2 of route t / 2; with four half t / 2 of its two. */
@@ -323,9 +364,9 @@ __device__ inline void put_task(const ExpertArgs &a, const sk_route_entry *entry
                                    {sums[0].total(1, j), sums[1].total(1, j)}};
             const int half = Routes == 2 ? t & 1 : t >> 1;
             const int column = Routes == 2 ? j : 2 * (t & 1) + j;
-            const bool mine = Routes == 2 ? (t >> 1) == j : column < entry->n;
+            const bool mine = Routes == 2 ? (t >> 1) == j : column < piece.n;
             if (mine)
-                put_output<Glu>(a, stripe, g + 8 * half, entry->route[column],
+                put_output<Glu>(a, stripe, g + 8 * half, piece.route[column],
                                 half ? s[1][0] : s[0][0], half ? s[1][1] : s[0][1]);
         }
     }
@@ -382,23 +423,21 @@ template <typename D, bool Glu> struct Worker {
         const int32_t pieces = uniform(sk_share_pieces(&Shared::state(shared, warp)->share));
 #pragma unroll 1
         for (int32_t i = 0; i < pieces; i++) {
-            const sk_piece p = piece(i);
-            const sk_route_entry *entry = entry_of(a, p.task / a.stripes);
-            const int32_t n = uniform(entry->n);
+            const Piece &p = piece(i);
+            const int32_t n = uniform(p.n);
             if (n == 1)
-                run<1>(i, p, entry, table);
+                run<1>(p, table);
             else if (n == 2)
-                run<2>(i, p, entry, table);
+                run<2>(p, table);
             else
-                run<4>(i, p, entry, table);
+                run<4>(p, table);
         }
     }
 
   private:
-    __device__ sk_piece piece(int32_t i) const
+    __device__ Piece &piece(int32_t i) const
     {
-        const sk_piece p = sk_share_piece(&Shared::state(shared, warp)->share, i);
-        return {uniform(p.task), uniform(p.first), uniform(p.end)};
+        return Shared::state(shared, warp)->pieces[static_cast<uint32_t>(i) % kPiecesAhead];
     }
 
     /* Units of a step that are there. */
@@ -407,19 +446,30 @@ template <typename D, bool Glu> struct Worker {
         return Step::kUnits == 1 ? 1 : min(Step::kUnits, a.units - step * Step::kUnits);
     }
 
-    /* Puts the cursor on the next piece; false when there is none. */
+    /* Puts the cursor on the next piece, and leaves what its products need; false when there is
+     * none. */
     __device__ bool next_piece()
     {
-        if (next.piece + 1 >= uniform(sk_share_pieces(&Shared::state(shared, warp)->share)))
-            return false;
-        const sk_piece p = piece(++next.piece);
-        const int e = p.task / a.stripes, stripe = p.task - e * a.stripes;
+        const sk_share &share = Shared::state(shared, warp)->share;
+        if (next.piece + 1 >= uniform(sk_share_pieces(&share))) return false;
+        const sk_piece p = sk_share_piece(&share, ++next.piece);
+        const int32_t task = uniform(p.task);
+        const int32_t e = task / a.of_stripes, stripe = task - e * a.stripes;
         const int tile = Glu ? stripe : 2 * stripe;
-        next.tile = a.w + uniform(entry_of(a, e)->expert) * a.expert_bytes + tile * a.tile_bytes +
-                    static_cast<int64_t>(p.first) * Step::kTileBytes;
+        const int32_t word = entry_word(a, e, lane & 7); // of eight
+        next.step = uniform(p.first);
+        next.end = uniform(p.end);
+        if (lane >= 1 && lane < 6) reinterpret_cast<int32_t *>(&piece(next.piece))[lane] = word;
+        if (lane == 0) {
+            piece(next.piece).stripe = stripe;
+            piece(next.piece).first = p.first;
+            piece(next.piece).end = p.end;
+        }
+        __syncwarp();
+        next.tile =
+            uniform(a.w + uniform(lane == 0 ? word : 0) * a.expert_bytes + tile * a.tile_bytes +
+                    static_cast<int64_t>(next.step) * Step::kTileBytes);
         next.second = Glu || tile + 1 < a.tiles;
-        next.step = p.first;
-        next.end = p.end;
         return true;
     }
 
@@ -442,31 +492,33 @@ template <typename D, bool Glu> struct Worker {
         ring.asked();
     }
 
-    template <int Routes>
-    __device__ void run(int32_t number, const sk_piece &p, const sk_route_entry *entry,
-                        const Table &table)
+    template <int Routes> __device__ void run(const Piece &p, const Table &table)
     {
         using F = Form<D, Routes>;
         const int g = lane >> 2, t = lane & 3;
-        const int32_t route = entry->route[F::route(g, entry->n)];
-        const int first = Step::kBlocks * p.first + F::block(g); // block
-        const uint16_t *x =
-            a.x + route / a.per * a.x_step + 32 * first + (D::kGroup == 32 ? 8 : 4) * t;
+        const int32_t from = uniform(p.first), end = uniform(p.end);
+        const int32_t route = p.route[F::route(g, p.n)];
+        const int first = Step::kBlocks * from + F::block(g); // block
+        const int64_t row = Glu ? route / a.per : route;
+        const uint16_t *x = a.x + row * a.x_step + 32 * first + (D::kGroup == 32 ? 8 : 4) * t;
         int blocks = a.k / 32 - first;
         TileSums<D, Routes> sums[2];
-        if (p.first > 0)
+        if (from > 0)
             take(sums);
         else
 #pragma unroll
             for (int i = 0; i < F::kEach; i++) sums[0].a[i] = sums[1].a[i] = 0;
 #pragma unroll 1
-        for (int s = p.first; s < p.end; s++) {
+        for (int s = from; s < end; s++) {
             Acts<D, Routes> acts(x, blocks);
             step(sums, units_in(s), acts, table);
             x += 32 * Step::kBlocks;
             blocks -= Step::kBlocks;
         }
-        finish(number, sums, p.end);
+        if (end < a.steps)
+            hand(sums);
+        else
+            put_task<D, Routes, Glu>(a, p, sums, lane);
     }
 
     /* A slot is asked for again as soon as all of its weights are in registers. */
@@ -501,18 +553,6 @@ template <typename D, bool Glu> struct Worker {
         }
     }
 
-    /* The piece is worked out again: the loop needs the registers. */
-    template <int Routes>
-    __device__ void finish(int32_t number, const TileSums<D, Routes> (&sums)[2], int32_t end)
-    {
-        if (end < a.steps) {
-            hand(sums);
-            return;
-        }
-        const int32_t task = piece(number).task;
-        const int e = task / a.stripes;
-        put_task<D, Routes, Glu>(a, entry_of(a, e), task - e * a.stripes, sums, lane);
-    }
     template <int Routes> __device__ void hand(const TileSums<D, Routes> (&sums)[2])
     {
         constexpr int kEach = Form<D, Routes>::kEach;
@@ -562,12 +602,8 @@ __global__ void __launch_bounds__(32 * kWarpsOf<D>, 1) experts(const ExpertArgs 
         edge_open();
         if (is_short) list.read(a, lane);
     }
-    if (is_short) {
-        worker.open(list.find(a, lane), warps);
-    } else {
-        int32_t *costs = Shared::common(bytes, warps);
-        worker.open(find_tasks(a, costs, costs + kExpertWarps), warps);
-    }
+    int32_t *costs = Shared::common(bytes, warps);
+    worker.open(is_short ? list.find(a, lane) : find_tasks(a, costs, costs + kExpertWarps), warps);
     __syncthreads(); // the table is there, and nobody has handed anything over
     if (a.list_ready) {
         edge_wait();
