@@ -199,8 +199,7 @@ template <typename D> void check_values(const char *name)
     static Tile<D> tile;
     for (int tid = 0; tid < 96; tid++) {
         if constexpr (D::kEntries > 0) sk::fill_table<D>(rows, tid, 96);
-        if constexpr (sk::kIndexIsByte<D>)
-            sk::fill_table<D, sk::kByteTableRow>(byte_rows, tid, 96);
+        if constexpr (sk::kIndexIsByte<D>) sk::fill_table<D, sk::kByteTableRow>(byte_rows, tid, 96);
     }
     for (int round = 0; round < kRounds; round++) {
         tile.fill(round);
