@@ -219,6 +219,8 @@ static sk_code take_memory(sk_device *d, const sk_program *p, uint8_t **addr, sk
     SK_TRY(sk_dev_alloc(d->dev, d->weight_bytes, "weights", &d->weights, st));
     SK_TRY(sk_dev_alloc(d->dev, d->state_bytes, "request state", &d->state, st));
     SK_TRY(sk_dev_alloc(d->dev, d->scratch_bytes, "transients and scratch", &d->scratch, st));
+    // Products also read rows that mean nothing.
+    SK_TRY(sk_dev_fill(d->dev, d->scratch, 0, d->scratch_bytes, st));
     SK_TRY(lay_out(p, true, d->weights, addr, &d->weight_bytes, st));
     SK_TRY(lay_out(p, false, d->state, addr, &d->state_bytes, st));
     d->transients = d->scratch + sk_layout_add(&l, d->transient_bytes);

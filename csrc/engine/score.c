@@ -39,7 +39,8 @@ static sk_code take_block(sk_session *s, uint64_t bytes, sk_status *st)
             return SK_FAIL(st, SK_UNSUPPORTED, "score: expected scratch of at most %llu bytes",
                            (unsigned long long)s->device.work_bytes);
         SK_TRY(sk_walk_check(plan, st));
-        return sk_dev_alloc(s->place.dev, bytes, "score transients", &s->score_base, st);
+        SK_TRY(sk_dev_alloc(s->place.dev, bytes, "score transients", &s->score_base, st));
+        return sk_dev_fill(s->place.dev, s->score_base, 0, bytes, st);
     }
     SK_TRY(grow_scratch(s, sk_exec_work_bytes(plan, s->prog.options.threads), st));
     SK_TRY(sk_block_init(&s->score_block, bytes, "score transients", st));

@@ -179,11 +179,17 @@ __device__ inline void bulk_copy(uint8_t *to, const uint8_t *from, uint32_t byte
 #endif
 }
 
-/* Sixteen bytes a thread, in groups that it waits for by itself. */
+/* Sixteen bytes a thread, or four, in groups that it waits for by itself. */
 __device__ inline void copy_async16(uint16_t *shared, const uint16_t *global)
 {
     const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
+
+__device__ inline void copy_async4(int32_t *shared, const int32_t *global)
+{
+    const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(global) : "memory");
 }
 
 __device__ inline void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -75,6 +75,23 @@ __device__ inline int32_t live_rows(const int32_t *count, int32_t capacity)
     return n < 0 ? 0 : n > capacity ? capacity : n;
 }
 
+/* A value that is the same in all lanes, in a register that they share: what is worked out from it
+ * costs no register of a lane. All lanes. */
+__device__ inline int32_t uniform(int32_t x)
+{
+    int32_t same;
+    asm volatile("redux.sync.or.b32 %0, %1, 0xFFFFFFFF;" : "=r"(same) : "r"(x));
+    return same;
+}
+
+__device__ inline const uint8_t *uniform(const uint8_t *p)
+{
+    const uint64_t bits = reinterpret_cast<uint64_t>(p);
+    const uint32_t low = static_cast<uint32_t>(uniform(static_cast<int32_t>(bits)));
+    const uint32_t high = static_cast<uint32_t>(uniform(static_cast<int32_t>(bits >> 32)));
+    return reinterpret_cast<const uint8_t *>(static_cast<uint64_t>(high) << 32 | low);
+}
+
 template <typename T> T *ptr(const sk_view &v) { return reinterpret_cast<T *>(v.p); }
 
 /* Elements between neighbours along dimension d of a view whose elements have type T. */

@@ -120,23 +120,6 @@ template <typename D> struct ExpertShared {
     }
 };
 
-/* A value that is the same in all lanes, in a register that they share: what is worked out from it
- * costs no register of a lane. All lanes. */
-__device__ inline int32_t uniform(int32_t x)
-{
-    int32_t same;
-    asm volatile("redux.sync.or.b32 %0, %1, 0xFFFFFFFF;" : "=r"(same) : "r"(x));
-    return same;
-}
-
-__device__ inline const uint8_t *uniform(const uint8_t *p)
-{
-    const uint64_t bits = reinterpret_cast<uint64_t>(p);
-    const uint32_t low = static_cast<uint32_t>(uniform(static_cast<int32_t>(bits)));
-    const uint32_t high = static_cast<uint32_t>(uniform(static_cast<int32_t>(bits >> 32)));
-    return reinterpret_cast<const uint8_t *>(static_cast<uint64_t>(high) << 32 | low);
-}
-
 /* In a register: the loop has no time to read it anew, and what comes out of a shuffle cannot be.
  */
 __device__ inline int lane_number()
@@ -426,10 +409,8 @@ __global__ void __launch_bounds__(32 * kWarpsOf<D>, 1) experts(const ExpertArgs 
     int32_t *costs = Shared::common(bytes, warps);
     worker.open(is_short ? list.find(a, lane) : find_tasks(a, costs, costs + kExpertWarps), warps);
     __syncthreads(); // the table is there, and nobody has handed anything over
-    if (a.list_ready) {
-        edge_wait();
-        edge_open();
-    }
+    edge_wait();     // at once where it has waited
+    edge_open();
     worker.work(ExpertTable<D>::at(bytes, lane));
 }
 

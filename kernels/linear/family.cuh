@@ -124,63 +124,118 @@ constexpr size_t kSharedHalf = (228 * 1024) / 2 - 1024;
 constexpr int kRingDepth = 3; // pieces on their way for each warp, if there is room
 constexpr int kDeepRing = 4;  // where they are short
 
-/* Bytes of shared memory of the deepest ring of at least `least` within the limit; 0: none fits. */
-template <typename D, int N>
+/* Bytes of shared memory of the deepest ring of at least `least` within the limit, and where what
+ * lies in it; 0: none fits. */
+template <typename D, int N, int M>
 size_t ring_bytes(RingArgs &a, int shared_tiles, int least, size_t limit)
 {
-    const Pieces<D> p(a.k, a.parts);
     for (a.depth = Pieces<D>::kElems > 128 ? kRingDepth : kDeepRing; a.depth >= least; a.depth--) {
-        const auto bytes = static_cast<size_t>(RingShared<D, N>(a, p, shared_tiles).bytes);
-        if (bytes <= limit) return bytes;
+        const RingShared<D, N, M> shared(a, a.pieces, shared_tiles);
+        a.at = shared;
+        if (static_cast<size_t>(shared.bytes) <= limit) return static_cast<size_t>(shared.bytes);
     }
     return 0;
 }
 
-/* How a launch is laid out; bytes is 0 when the activations do not fit. */
-struct RingPlan {
-    unsigned ctas;
-    size_t bytes;
-};
-
-template <typename D, int N> RingPlan plan_ring(RingArgs &a, int32_t n_sm)
+/* CTAs of a part of K: one a multiprocessor, in all. */
+inline int32_t ring_ctas(int32_t items, int32_t parts, int32_t n_sm)
 {
-    const int32_t most = n_sm > a.parts ? n_sm / a.parts : 1;
-    const int32_t of_part = a.seg.n_tiles < most ? a.seg.n_tiles : most;
-    const int32_t tiles = (a.seg.n_tiles + of_part - 1) / of_part; // of a CTA
-    RingPlan plan = {static_cast<unsigned>(of_part * a.parts), 0};
-    a.spread = 2 * tiles < kRingWarps<D, N> && Pieces<D>(a.k, a.parts).slices > 1;
-    a.warps = kRingWarps<D, N>;
-    if (!a.spread) { // no more than it takes for as few rounds, all of them full
-        const int32_t rounds = (tiles + a.warps - 1) / a.warps;
-        a.warps = (tiles + rounds - 1) / rounds;
-    }
+    const int32_t most = n_sm > parts ? n_sm / parts : 1;
+    return items < most ? items : most;
+}
+
+/* Warps for so many tiles (fours of them for a team) that each does as a whole: no more than it
+ * takes for as few rounds, all of them full. */
+inline int32_t full_rounds(int32_t each, int32_t warps, int32_t team)
+{
+    const int32_t at_once = warps / team, rounds = (each + at_once - 1) / at_once;
+    return team * ((each + rounds - 1) / rounds);
+}
+
+constexpr int kLongRounds = 4; // of a CTA that is better off alone on its multiprocessor
+
+/* Lays a launch out and returns its bytes of shared memory; 0 when the activations do not fit. */
+template <typename D, int N, int M> size_t plan_ring(RingArgs &a, int32_t n_sm)
+{
+    constexpr int kWarps = kRingWarps<D, N, M>, kLong = kLongWarps<D, N, M>;
     // Pieces of 16-bit types are the ones that want many on their way rather than a second CTA.
-    if (kRingResidents<D, N> == 2 && Pieces<D>::kElems > 128)
-        plan.bytes = ring_bytes<D, N>(a, a.spread ? tiles : 0, 2, kSharedHalf);
-    if (!plan.bytes) plan.bytes = ring_bytes<D, N>(a, a.spread ? tiles : 0, 1, kSharedMost);
-    if (!plan.bytes && a.spread) { // sharing tiles takes room
-        a.spread = 0;
-        a.warps = tiles;
-        plan.bytes = ring_bytes<D, N>(a, 0, 1, kSharedMost);
+    constexpr bool kHalf = kRingResidents<D, N> == 2 && Pieces<D>::kElems > 128;
+    const Pieces<D> p(a.k, a.parts);
+    const int32_t items = (a.seg.n_tiles + M - 1) / M;
+    const int32_t ctas = ring_ctas(items, a.parts, n_sm), each = (items + ctas - 1) / ctas;
+    const int32_t teams = kWarps / M;
+    size_t bytes = 0;
+    a.pieces = p;
+    a.items = items;
+    a.a_cta = sk_reciprocal(ctas);
+    a.a_slice = sk_reciprocal(p.slices);
+    a.a_warp = sk_reciprocal(teams);
+    a.a_row = sk_reciprocal(a.rows);
+    a.spread = p.slices > 1 && (M == 1 ? 2 * each < kWarps
+                                       : (each * p.slices + teams - 1) / teams * p.of_slice <
+                                             (each + teams - 1) / teams * p.of_part);
+    if (a.spread) {
+        a.warps = kWarps;
+        if (kHalf) bytes = ring_bytes<D, N, M>(a, each * M, 2, kSharedHalf);
+        if (!bytes) bytes = ring_bytes<D, N, M>(a, each * M, 1, kSharedMost);
+        if (bytes) return bytes;
+        a.spread = 0; // sharing tiles takes room
     }
-    return plan;
+    if (kLong > kWarps && each >= kLongRounds * kLong) {
+        a.warps = full_rounds(each, kLong, M);
+        bytes = ring_bytes<D, N, M>(a, 0, 2, kSharedMost);
+        if (bytes) return bytes;
+    }
+    a.warps = full_rounds(each, kWarps, M);
+    if (kHalf) bytes = ring_bytes<D, N, M>(a, 0, 2, kSharedHalf);
+    return bytes ? bytes : ring_bytes<D, N, M>(a, 0, 1, kSharedMost);
+}
+
+template <typename D, int N, int M, bool Argmax>
+int32_t launch_ring_of(RingArgs &a, const sk_launch *l)
+{
+    const size_t bytes = plan_ring<D, N, M>(a, l->n_sm);
+    const dim3 grid(static_cast<unsigned>(ring_ctas(a.items, a.parts, l->n_sm)),
+                    static_cast<unsigned>(a.parts));
+    if (!bytes) return static_cast<int32_t>(cudaErrorInvalidValue);
+    return launch(l, ring<D, N, M, Argmax>, grid, dim3(static_cast<unsigned>(32 * a.warps)), bytes,
+                  a);
+}
+
+/* From three groups of rows on by teams, but for three where their fours of tiles would leave most
+ * of a CTA without work. */
+template <typename D, int N> bool takes_teams(const RingArgs &a, int32_t n_sm)
+{
+    if (N != 3) return N > 3;
+    const int32_t items = (a.seg.n_tiles + 3) / 4, ctas = ring_ctas(items, a.parts, n_sm);
+    return a.keys || 4 * ((items + ctas - 1) / ctas) > kRingWarps<D, N, 1>;
 }
 
 template <typename D, int N> int32_t launch_ring(RingArgs a, const sk_launch *l)
 {
-    const RingPlan plan = plan_ring<D, N>(a, l->n_sm);
-    if (!plan.bytes) return static_cast<int32_t>(cudaErrorInvalidValue);
-    return launch(l, a.keys ? ring<D, N, true> : ring<D, N, false>, dim3(plan.ctas),
-                  dim3(static_cast<unsigned>(32 * a.warps)), plan.bytes, a);
+    constexpr int kTeam = N < 3 ? 1 : 4;
+    if constexpr (N == 3)
+        if (!takes_teams<D, N>(a, l->n_sm)) return launch_ring_of<D, N, 1, false>(a, l);
+    return a.keys ? launch_ring_of<D, N, kTeam, true>(a, l)
+                  : launch_ring_of<D, N, kTeam, false>(a, l);
+}
+
+/* Is there room for the activations of so many rows? */
+template <typename D, int N> bool ring_fits_of(RingArgs &a, int32_t n_sm)
+{
+    if constexpr (N == 3)
+        if (!takes_teams<D, N>(a, n_sm)) return plan_ring<D, N, 1>(a, n_sm) > 0;
+    constexpr int kTeam = N < 3 ? 1 : 4;
+    return plan_ring<D, N, kTeam>(a, n_sm) > 0;
 }
 
 template <typename D> bool ring_fits(RingArgs a, int32_t rows, int32_t n_sm)
 {
     a.rows = rows;
-    if (rows <= 8) return plan_ring<D, 1>(a, n_sm).bytes;
-    if (rows <= 16) return plan_ring<D, 2>(a, n_sm).bytes;
-    if (rows <= 24) return plan_ring<D, 3>(a, n_sm).bytes;
-    return plan_ring<D, 5>(a, n_sm).bytes;
+    if (rows <= 8) return ring_fits_of<D, 1>(a, n_sm);
+    if (rows <= 16) return ring_fits_of<D, 2>(a, n_sm);
+    if (rows <= 24) return ring_fits_of<D, 3>(a, n_sm);
+    return ring_fits_of<D, 5>(a, n_sm);
 }
 
 /* All rows at once, or as many as there is room for, one launch after the other. */
@@ -279,18 +334,20 @@ template <typename D> int32_t setup_narrow()
     return e ? e : setup_columns<D, 2, true>();
 }
 
-template <typename D, int N> int32_t setup_ring()
+template <typename D, int N, int M> int32_t setup_ring()
 {
-    const int32_t e = allow_shared(ring<D, N, true>, kSharedMost);
-    return e ? e : allow_shared(ring<D, N, false>, kSharedMost);
+    int32_t e = 0;
+    if constexpr (N != 3 || M > 1) e = allow_shared(ring<D, N, M, true>, kSharedMost);
+    return e ? e : allow_shared(ring<D, N, M, false>, kSharedMost);
 }
 
 template <typename D> int32_t setup_rings()
 {
-    int32_t e = setup_ring<D, 1>();
-    if (!e) e = setup_ring<D, 2>();
-    if (!e) e = setup_ring<D, 3>();
-    return e ? e : setup_ring<D, 5>();
+    int32_t e = setup_ring<D, 1, 1>();
+    if (!e) e = setup_ring<D, 2, 1>();
+    if (!e) e = setup_ring<D, 3, 1>();
+    if (!e) e = setup_ring<D, 3, 4>();
+    return e ? e : setup_ring<D, 5, 4>();
 }
 
 /* F32 has no ring: 16 KB a piece. */

@@ -226,7 +226,6 @@ int32_t ring_product(const sk::Family *f, const Input &in, const sk::NarrowArgs 
     r.k = a.k;
     r.parts = 1;
     r.add = a.epilogue == sk::Epilogue::kAdd;
-    r.rows_ready = a.rows_ready;
     r.open_early = a.open_early && bytes_of(f, a.seg, a.k) >= kOpenEarlyFrom;
     r.id = a.id;
     r.keys = a.keys;
@@ -342,7 +341,6 @@ extern "C" int32_t sk_k_linear_parts(const sk_linear_parts_args *a, const sk_lau
     r.rows = static_cast<int32_t>(a->x.dim[0]);
     r.k = static_cast<int32_t>(a->x.dim[1]);
     r.parts = static_cast<int32_t>(a->y[0].dim[0]);
-    r.rows_ready = l->rows_ready;
     for (int i = 0; !e && i < SK_LINEAR_SEGS && sk_view_present(&a->w[i]);) {
         const int32_t dtype = a->w[i].dtype;
         const sk::Family *f = family_of(dtype);

@@ -202,6 +202,20 @@ template <typename D> __device__ inline uint32_t bits_of(const Block<D> &k)
     return bits;
 }
 
+/* The products of a block, or of its sixteen elements with a scale of their own. */
+template <typename D>
+__device__ inline void block_products(float (&p)[4], const Block<D> &k, int step,
+                                      const uint32_t (&x)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) p[i] = 0;
+#pragma unroll
+    for (int term = 0; term < D::kTerms; term++) {
+        mma(p, k.a[term] + 4 * step, x + 2 * step);
+        if (D::kGroup == 32) mma(p, k.a[term] + 4, x + 2);
+    }
+}
+
 /* The sums of a slice for one tile and one group of eight columns. */
 template <typename D> struct Acc {
     float slice[4];
@@ -209,21 +223,23 @@ template <typename D> struct Acc {
 
     __device__ void add(const Block<D> &k, const uint32_t (&x)[4])
     {
-        float(&to)[4] = sums();
 #pragma unroll
         for (int step = 0; step < kStepsOf<D>; step++) {
-            float p[4] = {};
+            float p[4];
+            block_products<D>(p, k, step, x);
+            take(k, step, p);
+        }
+    }
+
+    /* Products p of the block. */
+    __device__ void take(const Block<D> &k, int step, const float (&p)[4])
+    {
+        float(&to)[4] = sums();
+        if constexpr (D::kScaled || kOutside<D>) {
+            scale_add(to, p, k.scale[step][0], k.scale[step][1]);
+        } else {
 #pragma unroll
-            for (int term = 0; term < D::kTerms; term++) {
-                mma(p, k.a[term] + 4 * step, x + 2 * step);
-                if (D::kGroup == 32) mma(p, k.a[term] + 4, x + 2);
-            }
-            if constexpr (D::kScaled || kOutside<D>) {
-                scale_add(to, p, k.scale[step][0], k.scale[step][1]);
-            } else {
-#pragma unroll
-                for (int i = 0; i < 4; i++) to[i] = to[i] + p[i];
-            }
+            for (int i = 0; i < 4; i++) to[i] = to[i] + p[i];
         }
     }
 

@@ -5,16 +5,35 @@
  * fills its rings while this one computes.
  *
  * A warp does a whole item, or, where there are too few for the warps, the warps of a CTA share
- * items by slices, which meet in shared memory at the end. The sums are those of product.cuh in any
+ * items by slices, which meet in shared memory at the end. With many rows four warps make a team,
+ * which takes four neighbouring tiles and multiplies them at once (team.cuh): the activations of so
+ * many rows are too much for every warp to read by itself. The sums are those of product.cuh in any
  * case. Not for a short K of plain types. */
 #pragma once
 
 #include "kernels/common/bulk.cuh"
+#include "kernels/common/divide.h"
 #include "kernels/linear/narrow.cuh"
 #include "kernels/linear/table.cuh"
+#include "kernels/linear/team.cuh"
 
 namespace sk
 {
+
+/* Pieces of K, what one bulk copy brings. */
+struct PieceCounts {
+    int32_t units, n;   // of K
+    int32_t of_slice;   // pieces of a slice
+    int32_t slices;     // of a part
+    int32_t of_part;    // pieces of a part
+    int32_t last_units; // of the last piece of K
+};
+
+/* Where shared memory has what. */
+struct RingOffsets {
+    int32_t act_step; // bytes between rows, or between the core matrices of a team's
+    int32_t sums, acts, slices;
+};
 
 struct RingArgs {
     Segments seg;
@@ -24,31 +43,32 @@ struct RingArgs {
     const int32_t *count;
     int32_t row0, rows; // first row of this launch, capacity from there on
     int32_t k;
-    int32_t parts;     // of K, each with outputs of its own: y of part p at y + p * part_step
-    int64_t part_step; // elements
-    int32_t add;       // to y, instead of storing
-    int32_t rows_ready, open_early;
-    int32_t depth;  // of a ring, in pieces
-    int32_t spread; // warps share tiles
-    int32_t warps;  // of a CTA
-    int32_t *id;    // argmax
-    uint64_t *keys; // [40], then the counter
+    int32_t parts;      // of K, each with outputs of its own: y of part p at y + p * part_step
+    int64_t part_step;  // elements
+    int32_t add;        // to y, instead of storing
+    int32_t open_early; // ahead of the wait (teams), or when all weights have been asked for
+    int32_t depth;      // of a ring, in pieces
+    int32_t spread;     // warps share tiles
+    int32_t warps;      // of a CTA
+    int32_t *id;        // argmax
+    uint64_t *keys;     // [40], then the counter
+    // What follows is computed for the launch.
+    PieceCounts pieces;
+    RingOffsets at;
+    int32_t items; // tiles, or fours of them
+    // Reciprocals of the CTAs of a part, the warps or teams of a CTA, the slices of a part, the
+    // rows
+    uint32_t a_cta, a_warp, a_slice, a_row;
 };
 
 /* How K is walked. A piece is what one bulk copy brings: 256 elements of 16 rows, or 128 where that
  * is already 4 KB. */
-template <typename D> struct Pieces {
+template <typename D> struct Pieces : PieceCounts {
     static constexpr int kElems = D::kUnitBytes >= 64 * D::kBlocks * 16 ? 128 : 256;
     static constexpr int kUnits = kElems / (32 * D::kBlocks);
     static constexpr int kBytes = kUnits * D::kUnitBytes;
 
-    int units, n;   // of K
-    int of_slice;   // pieces of a slice
-    int slices;     // of a part
-    int of_part;    // pieces of a part
-    int last_units; // of the last piece of K
-
-    __host__ __device__ Pieces(int64_t k, int parts)
+    Pieces(int64_t k, int parts)
     {
         const Slices s = slices_of<D>(k);
         units = s.units;
@@ -61,96 +81,117 @@ template <typename D> struct Pieces {
 };
 
 /* CTAs on a multiprocessor, and their warps at most: as many as registers allow. With more rows
- * there is room in shared memory for one CTA only, and that one can have more of them. */
+ * there is room in shared memory for one CTA only, and that one can have more of them; so can one
+ * that has so much to do that what the next node could do meanwhile does not count. */
 template <typename D> constexpr bool kManyRegisters = D::kType == SK_IQ2_XXS;
 template <typename D, int N> constexpr int kRingResidents = N < 3 && !kManyRegisters<D> ? 2 : 1;
-template <typename D, int N>
-constexpr int kRingWarps = kManyRegisters<D> ? 8
-                           : N == 1          ? 10
-                           : N == 3          ? 16
-                                             : 8;
+/* Minima that are numbers of their own are a product more, and scales beside the weight more to
+ * keep. */
+template <typename D> constexpr bool kMoreInTeams = (D::kMin && !D::kSuper) || kOutside<D>;
+template <typename D, int N, int M>
+constexpr int kRingWarps = kManyRegisters<D>  ? 8
+                           : N == 1           ? 10
+                           : N == 3 && M == 4 ? (kMoreInTeams<D> ? 12 : 16)
+                           : N == 5           ? (kMoreInTeams<D> ? 8 : 12)
+                                              : 8;
+template <typename D, int N, int M>
+constexpr int kLongWarps = N == 1 ? kRingResidents<D, N> *kRingWarps<D, N, M> : kRingWarps<D, N, M>;
+/* What registers have to be there for. */
+template <typename D, int N, int M> constexpr int kRingBlocks = N == 1 ? 1 : kRingResidents<D, N>;
 
-/* Shared memory of a CTA, in this order: codebook, barriers, keys, rings, sums of blocks of
- * activations, activations, slices of shared items. */
-template <typename D, int N> struct RingShared {
+/* Shared memory of a CTA, in this order: codebook, counts, barriers, keys, rings, sums of blocks of
+ * activations, activations, slices of shared items. N groups of eight rows, teams of M warps. */
+template <typename D, int N, int M> struct RingShared : RingOffsets {
     static constexpr int kCols = 8 * N;
     static constexpr int kTable = kSharedTableBytes<D>;
-    static constexpr int kBars = 8 * 80; // of the rings, behind them that of the activations
-    static_assert(kRingWarps<D, N> * 4 < 80, "too many barriers");
+    static constexpr int kCount = 128;   // for every warp, how many rows mean something
+    static constexpr int kBars = 8 * 88; // of the rings, behind them that of the activations
+    static_assert(kLongWarps<D, N, M> * 4 < 88 && kLongWarps<D, N, M> * 4 <= kCount,
+                  "too many warps");
     static constexpr int kBest = 8 * kCols;
     static constexpr int kTile = 16 * kCols; // floats of a slice
-    static constexpr int kRing = (kTable + kBars + kBest + 127) / 128 * 128;
+    static constexpr int kRing = (kTable + kCount + kBars + kBest + 127) / 128 * 128;
     static constexpr int kSlot =
         (Pieces<D>::kBytes + 127) / 128 * 128 + (Pieces<D>::kBytes % 128 ? 128 : 0);
     static constexpr int kPad = D::kGroup == 32 ? 64 : 32; // so that eight rows hit all banks
+    int32_t bytes;
 
-    int act_step; // bytes between rows
-    int sums, acts, slices, bytes;
-
-    __host__ __device__ RingShared(const RingArgs &a, const Pieces<D> &p, int shared_items)
+    RingShared(const RingArgs &a, const PieceCounts &p, int shared_tiles)
     {
         const int cols = p.of_part * Pieces<D>::kElems;
-        act_step = 2 * cols + kPad;
         sums = kRing + a.warps * a.depth * kSlot;
         acts = sums + (UnitSums<D>::kThere ? cols / D::kGroup * kCols * 4 : 0);
-        slices = acts + a.rows * act_step;
-        bytes = slices + shared_items * p.slices * kTile * 4;
+        if (M > 1) {
+            act_step = TeamActs<N>::step_of(a.rows);
+            slices = acts + TeamActs<N>::bytes_of(a.rows, cols / 32);
+        } else {
+            act_step = 2 * cols + kPad;
+            slices = acts + a.rows * act_step;
+        }
+        bytes = slices + shared_tiles * p.slices * kTile * 4;
     }
 };
 
-/* Which part of K a CTA has, and its tiles: the CTAs of a part are neighbours. */
+/* Which part of K a CTA has, and its tiles, or its teams' fours of them. */
 struct Share {
     int part, first, n;
 
     __device__ explicit Share(const RingArgs &a)
     {
-        const unsigned of_part = gridDim.x / a.parts, tiles = a.seg.n_tiles;
-        const unsigned cta = blockIdx.x % of_part;
-        part = static_cast<int>(blockIdx.x / of_part);
-        first = static_cast<int>(cta * tiles / of_part);
-        n = static_cast<int>((cta + 1) * tiles / of_part) - first;
+        const int cta = static_cast<int>(blockIdx.x);
+        part = static_cast<int>(blockIdx.y);
+        first = uniform(sk_divided(cta * a.items, a.a_cta));
+        n = uniform(sk_divided((cta + 1) * a.items, a.a_cta)) - first;
     }
 };
 
-/* A warp's way: runs of consecutive pieces of a tile each. */
+/* The way of a warp, or of a team: runs of consecutive pieces of a tile (of four tiles) each. */
 struct Way {
     int tile, piece; // where the run begins; the piece counts from the part's first
     int n;           // pieces of the run; 0: the end
-    int left;        // pieces behind it
 };
 
-template <typename D> struct Route {
-    int stride; // tiles, to the next run
+struct Route {
+    int stride;    // tiles, to the next run
+    int last, end; // its last tile, and where it ends there
 
-    __device__ Way begin(const RingArgs &a, const Pieces<D> &p, const Share &own, int warp)
+    __device__ int length(const PieceCounts &p, int tile) const
     {
+        return tile > last ? 0 : tile == last ? end : p.of_part;
+    }
+
+    /* Of number `i` of n. */
+    __device__ Way begin(const RingArgs &a, const Share &own, int i, int n)
+    {
+        const PieceCounts &p = a.pieces;
         Way w;
         if (a.spread) { // whole slices; the last one of a tile may be short
             const int runs = own.n * p.slices;
-            const int from = warp * runs / a.warps, to = (warp + 1) * runs / a.warps;
-            const int start = from / p.slices, end = to / p.slices;
-            const int last = end * p.of_part + (to - end * p.slices) * p.of_slice;
+            const int from = uniform(sk_divided(i * runs, a.a_warp));
+            const int to = uniform(sk_divided((i + 1) * runs, a.a_warp));
+            const int start = uniform(sk_divided(from, a.a_slice));
+            const int stop = uniform(sk_divided(max(to - 1, 0), a.a_slice));
             stride = 1;
+            last = to > from ? own.first + stop : -1;
+            end = min((to - stop * p.slices) * p.of_slice, p.of_part);
             w.tile = own.first + start;
             w.piece = (from - start * p.slices) * p.of_slice;
-            w.left = last - start * p.of_part - w.piece;
         } else {
-            stride = a.warps;
-            w.tile = own.first + warp;
+            stride = n;
+            last = own.first + own.n - 1;
+            end = p.of_part;
+            w.tile = own.first + i;
             w.piece = 0;
-            w.left = (own.n - warp + stride - 1) / stride * p.of_part;
         }
-        w.n = min(p.of_part - w.piece, w.left);
-        w.left -= w.n;
+        w.n = w.tile > last ? 0 : length(p, w.tile) - w.piece;
         return w;
     }
 
-    __device__ void next(Way &w, const Pieces<D> &p) const
+    __device__ void next(Way &w, const PieceCounts &p) const
     {
         w.tile += stride;
         w.piece = 0;
-        w.n = min(p.of_part, w.left);
-        w.left -= w.n;
+        w.n = length(p, w.tile);
     }
 };
 
@@ -164,7 +205,7 @@ template <typename D> __device__ inline uint32_t skew(const uint8_t *from)
 
 /* The weights of a tile from a piece on. */
 template <typename D>
-__device__ inline const uint8_t *weights_at(const Segment &seg, const Pieces<D> &p, int tile,
+__device__ inline const uint8_t *weights_at(const Segment &seg, const PieceCounts &p, int tile,
                                             int piece)
 {
     const int unit = piece * Pieces<D>::kUnits;
@@ -173,26 +214,34 @@ __device__ inline const uint8_t *weights_at(const Segment &seg, const Pieces<D> 
 
 /* One warp's ring: lane 0 asks for pieces, all lanes use them in the same order. What is the same
  * in all lanes is computed by all. */
-template <typename D, int N> struct Ring {
-    static constexpr int kSlot = RingShared<D, N>::kSlot;
+template <typename D, int N, int M> struct Ring {
+    static constexpr int kSlot = RingShared<D, N, M>::kSlot;
     uint8_t *slots;
     uint64_t *bars;
-    Route<D> route;
+    Route route;
+    int of_team; // the warp's number in it
     int depth, put, take;
     uint32_t parity;
     Way ahead;           // the run that pieces are asked of, n of it left
     const uint8_t *from; // the next one
     uint32_t last_bytes; // of the run's last piece
 
-    /* The weights of the run. */
-    __device__ void find(const RingArgs &a, const Pieces<D> &p, const Share &own)
+    /* The warp's tile; without one of its own it does the last one once more. */
+    __device__ int tile_of(const RingArgs &a, const Way &way) const
     {
-        const int piece = own.part * p.of_part + ahead.piece;
-        from = weights_at<D>(segment_of(a.seg, ahead.tile), p, ahead.tile, piece);
+        if (M == 1) return way.tile;
+        return min(way.tile * M + of_team, a.seg.n_tiles - 1);
+    }
+
+    /* The weights of the run. */
+    __device__ void find(const RingArgs &a, const PieceCounts &p, const Share &own)
+    {
+        const int piece = own.part * p.of_part + ahead.piece, tile = tile_of(a, ahead);
+        from = weights_at<D>(segment_of(a.seg, tile), p, tile, piece);
         last_bytes = (piece + ahead.n == p.n ? p.last_units : Pieces<D>::kUnits) * D::kUnitBytes;
     }
 
-    __device__ void fetch(const RingArgs &a, const Pieces<D> &p, const Share &own, bool mine)
+    __device__ void fetch(const RingArgs &a, const PieceCounts &p, const Share &own, bool mine)
     {
         const uint32_t bytes = ahead.n == 1 ? last_bytes : Pieces<D>::kBytes;
         uint8_t *to = slots + put * kSlot;
@@ -213,7 +262,7 @@ template <typename D, int N> struct Ring {
     }
 
     /* The piece has been read by all lanes. */
-    __device__ void done(const RingArgs &a, const Pieces<D> &p, const Share &own, int lane)
+    __device__ void done(const RingArgs &a, const PieceCounts &p, const Share &own, int lane)
     {
         __syncwarp();
         fetch(a, p, own, lane == 0);
@@ -226,15 +275,16 @@ template <typename D, int N> struct Ring {
  */
 
 /* Columns [col, col + cols) of the rows into shared memory, by the first warp; a barrier tells of
- * their arrival. */
+ * their arrival. Rows that mean nothing come too: how many mean something would have to be waited
+ * for, and a row has no part in others' results. */
 __device__ inline void stage_rows(const RingArgs &a, uint8_t *to, int act_step, int col, int cols,
-                                  int live, uint64_t *bar)
+                                  uint64_t *bar)
 {
     const int lane = threadIdx.x & 31;
     const uint32_t bytes = static_cast<uint32_t>(cols) * 2;
-    barrier_expect(bar, static_cast<uint32_t>(live) * bytes, lane == 0);
+    barrier_expect(bar, static_cast<uint32_t>(a.rows) * bytes, lane == 0);
     __syncwarp();
-    for (int r = lane; r < live; r += 32)
+    for (int r = lane; r < a.rows; r += 32)
         bulk_copy(to + r * act_step,
                   reinterpret_cast<const uint8_t *>(a.x + (a.row0 + r) * a.x_step + col), bytes,
                   bar);
@@ -248,27 +298,39 @@ template <int N> struct Present {
 
     template <int Group> __device__ void load(uint32_t (&v)[4], int n, int block) const
     {
-        shared_act<Group>(v, reinterpret_cast<const uint16_t *>(acts + at[n] + block * 64), 0);
+        int row = at[0]; // not by index, which takes memory
+#pragma unroll
+        for (int i = 1; i < N; i++) row = i == n ? at[i] : row;
+        shared_act<Group>(v, reinterpret_cast<const uint16_t *>(acts + row + block * 64), 0);
     }
 };
 
 /* Sums of all blocks, for minima in steps of their unit's. */
-template <typename D, int N>
-__device__ inline void sum_blocks(const Present<N> &x, int warps, int blocks, int warp, int lane)
+template <typename D, int N, typename Acts>
+__device__ inline void sum_blocks(const Acts &x, int warps, int blocks, int warp, int lane)
 {
-    for (int b = warp; b < blocks; b += warps)
+    constexpr int kAtOnce = 4; // chains of loads and products, which are what takes the time
+    for (int first = warp; first < blocks * N; first += kAtOnce * warps) {
+        uint32_t v[kAtOnce][4];
+        float s[kAtOnce][kStepsOf<D>][2];
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            uint32_t v[4];
-            float s[kStepsOf<D>][2];
-            x.template load<D::kGroup>(v, n, b);
-            step_sums<D>(s, v);
+        for (int i = 0; i < kAtOnce; i++) {
+            const int item = min(first + i * warps, blocks * N - 1);
+            x.template load<D::kGroup>(v[i], item % N, item / N);
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; i++) step_sums<D>(s[i], v[i]);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; i++) {
+            const int item = first + i * warps;
+            float *at = x.sums + item / N * kStepsOf<D> * 8 * N + 8 * (item % N) + 2 * lane;
+            if (item >= blocks * N || lane >= 4) continue;
 #pragma unroll
             for (int step = 0; step < kStepsOf<D>; step++)
-                if (lane < 4)
-                    *reinterpret_cast<float2 *>(x.sums + (b * kStepsOf<D> + step) * 8 * N + 8 * n +
-                                                2 * lane) = make_float2(s[step][0], s[step][1]);
+                *reinterpret_cast<float2 *>(at + step * 8 * N) =
+                    make_float2(s[i][step][0], s[i][step][1]);
         }
+    }
 }
 
 /* One unit of weights, of K from elem on, times the columns that stand with it, from block `block`
@@ -300,6 +362,14 @@ __device__ inline void unit_sums(const uint8_t *unit, int block, const Present<N
         sums.load(x.sums + block * kStepsOf<D> * 8 * N + 8 * n, 8 * N, lane);
         acc[n].end_unit(f, sums, lane & 3);
     }
+}
+
+/* Rows of this launch that mean something; the warp has asked for the count. */
+__device__ inline int live_of(const RingArgs &a, const int32_t *count)
+{
+    copy_async_wait<0>();
+    __syncwarp();
+    return max(min(*count - a.row0, a.rows), 0);
 }
 
 /* ---- outputs -----------------------------------------------------------------------------------
@@ -356,13 +426,15 @@ __device__ inline void emit_tile(const RingArgs &a, const Segment &seg, int part
 }
 
 /* Tiles whose slices lie in shared memory. */
-template <int N, bool Argmax>
+template <int N, int M, bool Argmax>
 __device__ inline void emit_shared(const RingArgs &a, const float *at, const Share &own, int slices,
                                    int live, uint64_t *best)
 {
     constexpr int kCols = 8 * N, kTile = 16 * kCols;
-    for (int i = threadIdx.x; i < own.n * 16 * live; i += blockDim.x) {
-        const int o = i & 15, c = (i >> 4) % live, mine = (i >> 4) / live, tile = own.first + mine;
+    for (int i = threadIdx.x; i < own.n * M * 16 * live; i += blockDim.x) {
+        const int o = i & 15, c = (i >> 4) % live, mine = (i >> 4) / live;
+        const int tile = own.first * M + mine;
+        if (M > 1 && tile >= a.seg.n_tiles) break;
         const float *from = at + mine * slices * kTile + o * kCols + c;
         float sum = 0;
 #pragma unroll 4
@@ -437,32 +509,95 @@ __device__ inline void clear_padding(uint8_t *acts, int act_step, int rows, int 
             *reinterpret_cast<uint32_t *>(acts + r * act_step + i) = 0;
 }
 
-template <typename D, int N, bool Argmax>
-__global__ void __launch_bounds__(32 * kRingWarps<D, N>, kRingResidents<D, N>)
+/* Which of both ways to hold and multiply activations a kernel takes. */
+template <typename D, int N, int M> struct RingActs;
+
+template <typename D, int N> struct RingActs<D, N, 1> {
+    using Acts = Present<N>;
+    __device__ static Acts stage(const RingArgs &a, uint8_t *memory, int col, int cols, int,
+                                 uint64_t *bar, int warp, int lane)
+    {
+        Acts x = {memory + a.at.acts, reinterpret_cast<float *>(memory + a.at.sums), {}};
+        if (warp == 0) stage_rows(a, memory + a.at.acts, a.at.act_step, col, cols, bar);
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            x.at[n] = min(8 * n + (lane >> 2), a.rows - 1) * a.at.act_step +
+                      (D::kGroup == 32 ? 16 : 8) * (lane & 3);
+        if (!SK_BULK) __syncthreads();
+        barrier_wait(bar, 0);
+        return x;
+    }
+    template <typename Table>
+    __device__ static void sums(const uint8_t *weights, int units, int block, const Acts &x,
+                                int lane, const Table &table, const Outside<D> &outside, int elem,
+                                Acc<D> (&acc)[N])
+    {
+#pragma unroll
+        for (int u = 0; u < Pieces<D>::kUnits; u++)
+            if (u == 0 || u < units)
+                unit_sums<D, N>(weights + u * D::kUnitBytes, block + u * D::kBlocks, x, lane, table,
+                                outside, elem + 32 * D::kBlocks * u, acc);
+    }
+};
+
+template <typename D, int N> struct RingActs<D, N, 4> {
+    using Acts = TeamActs<N>;
+    __device__ static Acts stage(const RingArgs &a, uint8_t *memory, int col, int cols, int padded,
+                                 uint64_t *, int warp, int lane)
+    {
+        const Acts x(memory + a.at.acts, reinterpret_cast<float *>(memory + a.at.sums),
+                     a.at.act_step, lane);
+        stage_team<D>(x, a.x + a.row0 * a.x_step + col, a.x_step, a.rows, a.a_row, cols / 32,
+                      padded / 32, a.warps, warp, lane);
+        __syncthreads();
+        return x;
+    }
+    template <typename Table>
+    __device__ static void sums(const uint8_t *weights, int units, int block, const Acts &x,
+                                int lane, const Table &table, const Outside<D> &outside, int elem,
+                                Acc<D> (&acc)[N])
+    {
+        constexpr int kUnits = Pieces<D>::kUnits;
+        if (kUnits == 1 || units == kUnits) {
+            team_sums<D, N, kUnits>(weights, block, x, lane, table, outside, elem, acc);
+            return;
+        }
+        if constexpr (kUnits > 1) {
+#pragma unroll 1
+            for (int u = 0; u < units; u++)
+                team_sums<D, N, 1>(weights + u * D::kUnitBytes, block + u * D::kBlocks, x, lane,
+                                   table, outside, elem + 32 * D::kBlocks * u, acc);
+        }
+    }
+};
+
+template <typename D, int N, int M, bool Argmax>
+__global__ void __launch_bounds__(32 * kLongWarps<D, N, M>, kRingBlocks<D, N, M>)
     ring(const __grid_constant__ RingArgs a)
 {
-    using Shared = RingShared<D, N>;
+    using Shared = RingShared<D, N, M>;
+    using Acts = RingActs<D, N, M>;
     constexpr int kUnits = Pieces<D>::kUnits;
     constexpr int kBlocks = Pieces<D>::kElems / 32; // of a piece
     extern __shared__ __align__(1024) uint8_t memory[];
-    if (a.open_early) edge_open();
+    if (M > 1 && a.open_early) edge_open(); // there is no room for it anyhow before this CTA ends
     const int lane = threadIdx.x & 31;
     const int warp = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x >> 5), 0); // uniform
     const Share own(a);
-    const Pieces<D> p(a.k, a.parts);
-    const Shared at(a, p, 0);
-    uint64_t *bars = reinterpret_cast<uint64_t *>(memory + Shared::kTable);
+    const PieceCounts &p = a.pieces;
+    int32_t *count = reinterpret_cast<int32_t *>(memory + Shared::kTable) + warp;
+    uint64_t *bars = reinterpret_cast<uint64_t *>(memory + Shared::kTable + Shared::kCount);
     uint64_t *acts_bar = bars + a.warps * a.depth;
     uint64_t *best_of_cta = bars + Shared::kBars / 8;
-    Ring<D, N> r = {};
+    Ring<D, N, M> r = {};
     r.slots = memory + Shared::kRing + warp * a.depth * Shared::kSlot;
     r.bars = bars + warp * a.depth;
     r.depth = a.depth;
-    r.ahead = r.route.begin(a, p, own, warp);
+    r.of_team = warp % M;
+    r.ahead = r.route.begin(a, own, warp / M, a.warps / M);
     Way way = r.ahead;
-    const int col = own.part * p.of_part * Pieces<D>::kElems;
-    const int cols = min(p.of_part * Pieces<D>::kElems, a.k - col);
-    int live;
+    const int padded = p.of_part * Pieces<D>::kElems, col = own.part * padded;
+    const int cols = min(padded, a.k - col);
 
     if (lane == 0) {
 #pragma unroll 1
@@ -478,49 +613,41 @@ __global__ void __launch_bounds__(32 * kRingWarps<D, N>, kRingResidents<D, N>)
     table.fill(memory);
     if (Argmax)
         for (int c = threadIdx.x; c < 8 * N; c += blockDim.x) best_of_cta[c] = 0;
-    clear_padding(memory + at.acts, at.act_step, a.rows, 2 * cols);
-    live = a.rows_ready ? live_rows(a.count, a.row0 + a.rows) - a.row0 : 0;
+    if (M == 1) clear_padding(memory + a.at.acts, a.at.act_step, a.rows, 2 * cols);
     __syncthreads();
     edge_wait();
-    if (!a.open_early) edge_open();
-    if (!a.rows_ready) live = live_rows(a.count, a.row0 + a.rows) - a.row0;
-    live = max(live, 0);
+    if (!a.open_early || (M == 1 && r.ahead.n == 0)) edge_open();
+    if (lane == 0) copy_async4(count, a.count); // not needed before the end
+    copy_async_commit();
 
-    if (warp == 0) stage_rows(a, memory + at.acts, at.act_step, col, cols, max(live, 1), acts_bar);
-    Present<N> x = {memory + at.acts, reinterpret_cast<float *>(memory + at.sums), {}};
-#pragma unroll
-    for (int n = 0; n < N; n++)
-        x.at[n] = min(8 * n + (lane >> 2), max(live - 1, 0)) * at.act_step +
-                  (D::kGroup == 32 ? 16 : 8) * (lane & 3);
-    if (!SK_BULK) __syncthreads();
-    barrier_wait(acts_bar, 0);
+    const auto x = Acts::stage(a, memory, col, cols, padded, acts_bar, warp, lane);
     if constexpr (UnitSums<D>::kThere) {
         sum_blocks<D, N>(x, a.warps, (cols + 31) / 32, warp, lane);
         __syncthreads();
     }
 
-    float *slices = reinterpret_cast<float *>(memory + at.slices), *slice = slices;
+    float *slices = reinterpret_cast<float *>(memory + a.at.slices), *slice = slices;
     if (a.spread)
-        slice += ((way.tile - own.first) * p.slices + way.piece / p.of_slice) * Shared::kTile;
+        slice += (((way.tile - own.first) * M + r.of_team) * p.slices + way.piece / p.of_slice) *
+                 Shared::kTile;
     uint64_t best[N][2] = {};
     for (; way.n > 0; r.route.next(way, p)) {
         const int before = own.part * p.of_part + way.piece; // pieces of K
+        const int tile = r.tile_of(a, way);
         const bool ends = before + way.n == p.n;
-        const Segment seg = segment_of(a.seg, way.tile);
-        uint32_t at_piece = skew<D>(weights_at<D>(seg, p, way.tile, before));
-        const Outside<D> outside(seg, way.tile, lane, a.k);
+        const Segment seg = segment_of(a.seg, tile);
+        uint32_t at_piece = skew<D>(weights_at<D>(seg, p, tile, before));
+        const Outside<D> outside(seg, tile, lane, a.k);
         int block = way.piece * kBlocks, in_slice = p.of_slice;
         Acc<D> acc[N] = {};
         float total[N][4] = {};
         for (int left = way.n; left > 0; left--) {
             const uint8_t *weights = r.wait() + at_piece;
             const int units = kUnits > 1 && left == 1 && ends ? p.last_units : kUnits;
-#pragma unroll
-            for (int u = 0; u < kUnits; u++)
-                if (u == 0 || u < units)
-                    unit_sums<D, N>(weights + u * D::kUnitBytes, block + u * D::kBlocks, x, lane,
-                                    table, outside, col + 32 * (block + u * D::kBlocks), acc);
+            Acts::sums(weights, units, block, x, lane, table, outside, col + 32 * block, acc);
             r.done(a, p, own, lane);
+            // Sooner, the next node's copies would be in the way of these.
+            if (M == 1 && a.open_early && r.ahead.n == 0) edge_open();
             block += kBlocks;
             at_piece = (at_piece + Pieces<D>::kBytes) & 127u;
             if (--in_slice > 0 && left > 1) continue;
@@ -537,14 +664,18 @@ __global__ void __launch_bounds__(32 * kRingWarps<D, N>, kRingResidents<D, N>)
                     acc[n].slice[j] = 0;
                 }
         }
-        if (!a.spread) emit_tile<N, Argmax>(a, seg, own.part, way.tile, lane, live, total, best);
+        slice += (M - 1) * p.slices * Shared::kTile; // those of the others
+        if (!a.spread && (M == 1 || way.tile * M + r.of_team == tile))
+            emit_tile<N, Argmax>(a, seg, own.part, tile, lane, live_of(a, count), total, best);
     }
     if (a.spread) {
         __syncthreads();
-        if (live > 0) emit_shared<N, Argmax>(a, slices, own, p.slices, live, best_of_cta);
+        const int live = live_of(a, count);
+        if (live > 0) emit_shared<N, M, Argmax>(a, slices, own, p.slices, live, best_of_cta);
     }
     if constexpr (Argmax)
-        finish_keys<N>(a, live, lane, best, best_of_cta, reinterpret_cast<int *>(bars));
+        finish_keys<N>(a, live_of(a, count), lane, best, best_of_cta,
+                       reinterpret_cast<int *>(bars));
 }
 
 } // namespace sk

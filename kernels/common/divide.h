@@ -1,0 +1,33 @@
+/* Divisions that a kernel would begin with, by numbers that the host knows: a product with what the
+ * host has divided. The start of a short kernel is a good part of it. Plain C, so that a test holds
+ * it against division on the host. */
+#ifndef SK_COMMON_DIVIDE_H
+#define SK_COMMON_DIVIDE_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define SK_DIVIDE __host__ __device__ static inline
+#else
+#define SK_DIVIDE static inline
+#endif
+
+/* For sk_divided by n > 0: 1 / n in units of 2^-32, more than that by at most one; 1 for 1. */
+SK_DIVIDE uint32_t sk_reciprocal(int32_t n)
+{
+    return (uint32_t)((UINT64_C(1) << 32) / (uint64_t)n + 1);
+}
+
+/* i / n for 0 <= i < 2^32 / n, `by` being the reciprocal of n. */
+SK_DIVIDE int32_t sk_divided(int32_t i, uint32_t by)
+{
+#ifdef __CUDA_ARCH__
+    return by == 1 ? i : (int32_t)__umulhi((uint32_t)i, by);
+#else
+    return by == 1 ? i : (int32_t)(((uint64_t)i * by) >> 32);
+#endif
+}
+
+#undef SK_DIVIDE
+
+#endif
