@@ -1,11 +1,12 @@
 """Every kernel once or twice, and a recorded round, for compute-sanitizer: it looks at how memory is
 used and not at results, which the tests have. One process for one tool:
 
-    compute-sanitizer --tool racecheck python tests/py/gpu/sanitize.py
+    compute-sanitizer --tool racecheck python tests/py/gpu/sanitize.py [PART...] [--types Q4_K,...]
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -28,10 +29,22 @@ def products() -> None:
     for kind in ops.TYPES:
         k = 192 if block(kind) <= 64 else 256
         for name, op in ops.products(kind, 70, k, rng).items():
-            for rows in (5, 20, 41):
+            for rows in (5, 20, 33, 41):
                 x, _ = ops.stream(rng, rows, k)
                 op(x, "cuda", min(rows, 17))
             print(kind, name, flush=True)
+
+
+def teams() -> None:
+    """Parts of so many outputs that four warps multiply together at 20 rows too."""
+    rng = np.random.default_rng(4)
+    n, k, s = 2568, 2048, 8
+    for kind in ops.PART_TYPES:
+        w, _ = ops.weights(kind, n, k, rng)
+        for rows in (5, 20, 40):
+            x, _ = ops.stream(rng, rows, k)
+            ops.linear_parts(x, w, n, s, "cuda", rows - 1)
+        print("teams", kind, flush=True)
 
 
 def vocabulary() -> None:
@@ -80,12 +93,28 @@ def rounds(folder: Path) -> None:
             print("rounds", name, drafter, flush=True)
 
 
-if __name__ == "__main__":
-    parts = sys.argv[1:] or ["products", "vocabulary", "mixtures", "attention", "rounds"]
-    for part in ("products", "vocabulary", "mixtures", "attention"):
-        if part in parts:
-            globals()[part]()
-    if "rounds" in parts:
+PARTS = {f.__name__: f for f in (products, teams, vocabulary, mixtures, attention)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join([*PARTS, "rounds"]))
+    parser.add_argument("--types", help="of weights, for products, teams and mixtures")
+    args = parser.parse_args()
+    if unknown := set(args.parts) - {*PARTS, "rounds"}:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    if args.types:
+        only = args.types.split(",")
+        for module, name in ((ops, "TYPES"), (ops, "PART_TYPES"), (experts, "TYPES")):
+            setattr(module, name, [kind for kind in getattr(module, name) if kind in only])
+    for name, part in PARTS.items():
+        if not args.parts or name in args.parts:
+            part()
+    if not args.parts or "rounds" in args.parts:
         with tempfile.TemporaryDirectory() as folder:
             rounds(Path(folder))
     print("done")
+
+
+if __name__ == "__main__":
+    main()
