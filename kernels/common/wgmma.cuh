@@ -52,23 +52,6 @@ template <int Going> __device__ inline void products_end()
 
 /* d += a b, or d = a b where it is the first: sums [columns / 8][4] as those of mma.sync. */
 template <bool First>
-__device__ inline void products_add(float (&d)[2][4], const uint32_t *a, uint32_t b)
-{
-    asm volatile("{\n"
-                 ".reg .pred add;\n"
-                 ".reg .b64 b;\n"
-                 "setp.ne.b32 add, %13, 0;\n"
-                 "mov.b64 b, {%12, 8};\n"
-                 "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-                 "{%8, %9, %10, %11}, b, add, 1, 1, 0;\n"
-                 "}"
-                 : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),
-                   "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(First ? 0 : 1));
-}
-
-template <bool First>
 __device__ inline void products_add(float (&d)[3][4], const uint32_t *a, uint32_t b)
 {
     asm volatile("{\n"

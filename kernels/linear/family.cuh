@@ -197,7 +197,10 @@ int32_t launch_ring_of(RingArgs &a, const sk_launch *l)
     const size_t bytes = plan_ring<D, N, M>(a, l->n_sm);
     const dim3 grid(static_cast<unsigned>(ring_ctas(a.items, a.parts, l->n_sm)),
                     static_cast<unsigned>(a.parts));
-    if (!bytes) return static_cast<int32_t>(cudaErrorInvalidValue);
+    const auto ctas = static_cast<uint64_t>(grid.x);
+    // what sk_divided takes
+    if (!bytes || ctas * ctas * static_cast<uint64_t>(a.items) >> 32)
+        return static_cast<int32_t>(cudaErrorInvalidValue);
     return launch(l, ring<D, N, M, Argmax>, grid, dim3(static_cast<unsigned>(32 * a.warps)), bytes,
                   a);
 }

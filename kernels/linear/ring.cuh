@@ -2,7 +2,7 @@
  * over its items, a tile of 16 outputs by a part of K each, and every warp has a ring of bulk
  * copies of its own, so that weights are always on their way. The first of them, and the codebook,
  * come before the dependency wait; where two of these CTAs fit on a multiprocessor, the next node
- * fills its rings while this one computes.
+ * fills its rings while this one does the last of its computing.
  *
  * A warp does a whole item, or, where there are too few for the warps, the warps of a CTA share
  * items by slices, which meet in shared memory at the end. With many rows four warps make a team,
@@ -46,7 +46,7 @@ struct RingArgs {
     int32_t parts;      // of K, each with outputs of its own: y of part p at y + p * part_step
     int64_t part_step;  // elements
     int32_t add;        // to y, instead of storing
-    int32_t open_early; // ahead of the wait (teams), or when all weights have been asked for
+    int32_t open_early; // ahead of the wait (teams), or when a warp has asked for all of its weights
     int32_t depth;      // of a ring, in pieces
     int32_t spread;     // warps share tiles
     int32_t warps;      // of a CTA

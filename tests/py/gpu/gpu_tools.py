@@ -12,7 +12,7 @@ from tolerances import close_bf16, close_elements, from_bf16, to_bf16
 
 F = np.float32
 TYPES = ("F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", *BLOCKS)
-NARROW = (1, 5, 8, 9, 20, 40)  # rows of a pass; more than 40 take the wide kernels
+NARROW = (1, 5, 8, 9, 17, 20, 25, 40)  # rows of a pass; more than 40 take the wide kernels
 WIDE = (41, 64, 100)
 THREADS = min(8, len(os.sched_getaffinity(0)))  # of the definition
 SPLIT = 128  # of attend, the only one that has kernels

@@ -212,6 +212,18 @@ def test_a_row_of_parts_does_not_know_its_neighbours(kind):
         assert linear_parts(rows, w, n, s)[:, sound].tobytes() == alone[:, at[sound]].tobytes(), p
 
 
+@pytest.mark.parametrize("kind", ["Q4_K", "IQ3_S", "Q4_1", "NVFP4", "F16"])
+def test_teams_that_share_tiles(kind):
+    """So many outputs that with 20 rows the fours of tiles of a block are dealt out by slices."""
+    rng = np.random.default_rng(20)
+    n, k, s = 4803, 6144, 4
+    w, _ = weights(kind, n, k, rng)
+    x, _ = stream(rng, 24, k)
+    alone = np.concatenate([linear_parts(x[r : r + 1], w, n, s) for r in (0, 3)], axis=1)
+    for p in (17, 20, 24):
+        assert linear_parts(x[:p], w, n, s)[:, [0, 3]].tobytes() == alone.tobytes(), p
+
+
 def test_parts_of_segments():
     """Of one type and of several, in one launch where the parts lie equally far apart."""
     rng = np.random.default_rng(19)
