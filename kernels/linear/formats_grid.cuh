@@ -1,7 +1,8 @@
 /* Codes that are entries of a grid, four or eight components each, with signs beside them: IQ3 and
  * IQ2. See formats.cuh, table.cuh, docs/formats.md.
  *
- * Indices are a stream of bits through the words of a reader, without gaps. Where a scale covers 16
+ * Indices are a stream of bits through the words of a reader, without gaps, but for the ninth bits
+ * of IQ3_S. Where a scale covers 16
  * elements, a lane owns four of each, which is half an entry of eight; two lanes look the same
  * entry up and read a half each. They share the words of indices, so that nothing is stored twice.
  *
@@ -63,18 +64,13 @@ constexpr void signs_entry(uint32_t seven, uint32_t *to)
         to[p] = (eight >> (2 * p) & 1u) << 15 | (eight >> (2 * p + 1) & 1u) << 31;
 }
 
-/* IQ3: entries j of the lane's two, of `bits` bits each, with the signs of the word `signs`. */
-template <int Bits, typename Table>
-__host__ __device__ inline void quartet_codes(const uint32_t *q, uint32_t signs, int b,
-                                              const Table &table, uint32_t (&a)[8])
+/* IQ3: entry k of the lane's four in block b, with the signs of the word `signs`. */
+__host__ __device__ inline void quartet_codes(uint2 entry, int k, uint32_t signs, int b,
+                                              uint32_t (&a)[8])
 {
-    SK_UNROLL
-    for (int k = 0; k < 4; k++) { // row half, entry
-        const int half = k >> 1, j = k & 1, p = 8 * (b & 1) + 2 * k;
-        const uint2 e = table.template at<uint2>(q, Bits * (4 * b + k), Bits);
-        a[4 * j + half] = signed_pair(e.x, signs, p);
-        a[4 * j + 2 + half] = signed_pair(e.y, signs, p + 1);
-    }
+    const int half = k >> 1, j = k & 1, p = 8 * (b & 1) + 2 * k; // row half, entry
+    a[4 * j + half] = signed_pair(entry.x, signs, p);
+    a[4 * j + 2 + half] = signed_pair(entry.y, signs, p + 1);
 }
 
 struct FormatIQ3_S {
@@ -83,7 +79,7 @@ struct FormatIQ3_S {
     static constexpr int kEntries = 512, kEntryBytes = 8, kPart = 0;
     static constexpr int kUnitBytes = 1760, kRowBytes = 110;
     struct Frag {
-        uint32_t q[13]; // nine words of indices, four of signs
+        uint32_t q[13]; // eight words of indices' bytes, one of their ninth bits, four of signs
         uint2 s;
         uint32_t d;
     };
@@ -104,7 +100,11 @@ struct FormatIQ3_S {
     __host__ __device__ static void codes(const Frag &f, int b, int, const Table &table,
                                           uint32_t (&a)[8])
     {
-        quartet_codes<9>(f.q, f.q[9 + (b >> 1)], b, table, a);
+        const uint32_t ninth = table.ninths(f.q[8], b);
+        SK_UNROLL
+        for (int k = 0; k < 4; k++)
+            quartet_codes(table.template at_byte<uint2>(f.q[b], k, ninth), k, f.q[9 + (b >> 1)], b,
+                          a);
     }
     __host__ __device__ static float scale(const Frag &f, int b, int, int half)
     {
@@ -114,7 +114,10 @@ struct FormatIQ3_S {
     {
         return half_at(f.d, half) * 2.0f;
     }
-    __host__ __device__ static int fields(int word) { return word < 416 ? 32 : word < 432 ? 8 : 4; }
+    __host__ __device__ static int fields(int word)
+    {
+        return word < 256 ? 4 : word < 416 ? 32 : word < 432 ? 8 : 4;
+    }
     __host__ __device__ static Field field(int word, int i)
     {
         if (word >= 432) return half_pair_field(word - 432, i, 0);
@@ -124,11 +127,10 @@ struct FormatIQ3_S {
         }
         const int lane = word < 384 ? (word & 127) >> 2 : word - 384, t = lane & 3;
         const int c = word < 384 ? 4 * (word >> 7) + (word & 3) : 12;
-        if (c < 9) {
-            const int k = (32 * c + i) / 9, bit = (32 * c + i) % 9;
-            const int row = (lane >> 2) + 8 * ((k >> 1) & 1), at = 2 * t + (k & 1);
-            if (bit == 8) return {row, 66 + (k >> 2), at, 1, i};
-            return {row, 2 + 8 * (k >> 2) + at, bit, 1, i};
+        if (c < 8) return {(lane >> 2) + 8 * (i >> 1), 2 + 8 * c + 2 * t + (i & 1), 0, 8, 8 * i};
+        if (c == 8) {
+            const int k = i >> 3, b = 7 - (i & 7);
+            return {(lane >> 2) + 8 * (k >> 1), 66 + b, 2 * t + (k & 1), 1, i};
         }
         const SignAt s = sign_at(i);
         return {(lane >> 2) + 8 * s.half, 74 + 4 * (2 * (c - 9) + s.block) + t, s.j, 1, i};
@@ -162,7 +164,10 @@ struct FormatIQ3_XXS {
     __host__ __device__ static void codes(const Frag &f, int b, int, const Table &table,
                                           uint32_t (&a)[8])
     {
-        quartet_codes<8>(f.q, f.q[8 + (b >> 1)], b, table, a);
+        SK_UNROLL
+        for (int k = 0; k < 4; k++)
+            quartet_codes(table.template at<uint2>(f.q, 8 * (4 * b + k), 8), k, f.q[8 + (b >> 1)],
+                          b, a);
     }
     __host__ __device__ static float scale(const Frag &f, int b, int, int half)
     {

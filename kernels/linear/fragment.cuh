@@ -133,18 +133,23 @@ __host__ __device__ inline float half_at(uint32_t word, int high)
     return __half2float(h);
 }
 
-/* Bytes of the selector's nibbles: 0..3 out of a, 4..7 out of b. */
+/* Bytes of the selector's nibbles: 0..3 out of a, 4..7 out of b; 8 more: eight times the sign of
+ * that byte. */
 __host__ __device__ inline uint32_t byte_perm(uint32_t a, uint32_t b, uint32_t selector)
 {
+    uint32_t d = 0;
 #ifdef __CUDA_ARCH__
-    return __byte_perm(a, b, selector);
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
 #else
     const uint64_t both = a | static_cast<uint64_t>(b) << 32;
-    uint32_t d = 0;
-    for (int i = 0; i < 4; i++)
-        d |= static_cast<uint32_t>(both >> (8 * ((selector >> (4 * i)) & 7u)) & 0xFFu) << (8 * i);
-    return d;
+    for (int i = 0; i < 4; i++) {
+        const uint32_t choice = selector >> (4 * i);
+        uint32_t byte = static_cast<uint32_t>(both >> (8 * (choice & 7u))) & 0xFFu;
+        if (choice & 8u) byte = byte >> 7 ? 0xFFu : 0;
+        d |= byte << (8 * i);
+    }
 #endif
+    return d;
 }
 
 /* Bits [pos, pos + bits) of the lane's words, counted through all of them, moved so that they begin

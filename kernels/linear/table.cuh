@@ -7,7 +7,8 @@
  * never conflicts: a row's address is the index shifted to bit 7, which one shift of the packed
  * word and one mask-and-or with the lane's own offset give. Where every index is a byte, rows may
  * begin 256 bytes apart: one permutation of bytes then makes the whole address, and the other half
- * of a row is free for something else. It is the first thing in dynamic shared memory: where that
+ * of a row is free for something else. Where an index is a byte and a ninth bit, that bit chooses
+ * between the halves of such a row. It is the first thing in dynamic shared memory: where that
  * begins is then a constant of the architecture and part of the instruction. */
 #pragma once
 
@@ -42,6 +43,9 @@ template <typename D> __host__ __device__ inline const uint8_t *table_bytes()
 constexpr int kTableRow = 128;
 constexpr int kByteTableRow = 256; // from one row to the next where an index is a byte
 template <typename D> constexpr bool kIndexIsByte = D::kEntries == 256;
+/* Bytes of indices stand in words of their own, a word for a block, and all ninth bits in another
+ * one: that of byte k of block b at bit 8k + 7 - b. */
+template <typename D> constexpr bool kNinthApart = D::kEntries == 512;
 /* Bytes of the table in shared memory. */
 template <typename D, int Row = kTableRow> constexpr int kSharedTableBytes = D::kEntries *Row;
 
@@ -64,7 +68,8 @@ __host__ __device__ inline uint32_t bits_at_row(const uint32_t *words, int pos, 
 }
 
 /* at<N>(words, pos, bits): N bytes of entry First + bits [pos, pos + bits) of the words, from byte
- * `plus` of it on. */
+ * `plus` of it on. at_byte<N>(word, k, ninths(bits, b)): of the entry of byte k of block b's word
+ * where kNinthApart. */
 template <typename D> struct GlobalTable {
     const uint8_t *table;
     __host__ __device__ explicit GlobalTable(int lane)
@@ -76,6 +81,16 @@ template <typename D> struct GlobalTable {
     {
         const uint32_t i = bits_at(words, pos, bits, 0) & ((1u << bits) - 1u);
         return *reinterpret_cast<const T *>(table + (First + i) * D::kEntryBytes + plus);
+    }
+    __host__ __device__ uint32_t ninths(uint32_t bits, int b) const
+    {
+        return (bits >> (7 - b)) & 0x01010101u;
+    }
+    template <typename T> __host__ __device__ T at_byte(uint32_t word, int k, uint32_t ninth) const
+    {
+        const uint32_t byte = static_cast<uint32_t>(k); // byte, its ninth bit, that one's sign
+        const uint32_t i = byte_perm(word, ninth, (0xCC40u + 0x1110u * byte) | byte);
+        return *reinterpret_cast<const T *>(table + i * D::kEntryBytes);
     }
 };
 
@@ -119,9 +134,10 @@ template <typename D, int Row = kTableRow> struct SharedTable {
         constexpr bool kTwoShare = 2 * D::kPart == D::kEntryBytes; // lanes t and t + 1, a copy
         const int copy = kTwoShare ? lane >> 1 : lane;
         // the zero keeps the compiler from forming this anew, with a mask, in every look-up
-        mine =
-            in_register<0>() | static_cast<uint32_t>(((copy * D::kEntryBytes) & (kTableRow - 1)) +
-                                                     (lane & 1) * D::kPart);
+        uint32_t at = static_cast<uint32_t>(((copy * D::kEntryBytes) & (kTableRow - 1)) +
+                                            (lane & 1) * D::kPart);
+        if (kNinthApart<D>) at *= 0x01010101u;
+        mine = in_register<0>() | at;
 #ifdef SK_SHARED_START
         if (static_cast<uint32_t>(__cvta_generic_to_shared(shared)) != SK_SHARED_START) __trap();
 #endif
@@ -139,6 +155,28 @@ template <typename D, int Row = kTableRow> struct SharedTable {
 #endif
     }
 
+    /* The low bytes of the addresses of a block's entries. */
+    __host__ __device__ uint32_t ninths(uint32_t bits, int b) const
+    {
+        return ((bits << b) & 0x80808080u) | mine;
+    }
+    /* The index byte is the second one of the address, and nothing but its sign can stand above
+     * it: so rows are counted from -128 on. */
+    template <typename T> __host__ __device__ T at_byte(uint32_t word, int k, uint32_t ninth) const
+    {
+        static_assert(kNinthApart<D> && Row == kTableRow, "rows");
+        const uint32_t byte = static_cast<uint32_t>(k);
+        const uint32_t address = byte_perm(word, ninth, 0x8804u + 0x1111u * byte);
+#ifdef SK_SHARED_START
+        T v;
+        shared_at<SK_SHARED_START + 128 * kByteTableRow>(&v, address);
+        return v;
+#else
+        return *reinterpret_cast<const T *>(table + 128 * kByteTableRow +
+                                            static_cast<int32_t>(address));
+#endif
+    }
+
   private:
     __host__ __device__ uint32_t address_of(const uint32_t *words, int pos, int bits) const
     {
@@ -150,6 +188,13 @@ template <typename D, int Row = kTableRow> struct SharedTable {
         }
     }
 };
+
+/* Where the copies of entry i begin. */
+template <typename D, int Row> __host__ __device__ inline int row_of(int i)
+{
+    if (!kNinthApart<D>) return i * Row;
+    return ((i & 255) ^ 128) * kByteTableRow + (i >> 8) * kTableRow;
+}
 
 /* Thread `tid` of `n`: the row of every n-th entry, its pieces in an order of its own so that
  * neighbours write to different banks. A barrier has to follow. */
@@ -166,11 +211,11 @@ __host__ __device__ inline void fill_table(uint8_t *shared, int tid, int n)
         const uint4 first = entry(i), second = entry(more ? i + n : i);
         SK_UNROLL
         for (int piece = 0; piece < kTableRow / 16; piece++)
-            reinterpret_cast<uint4 *>(shared + i * Row)[(piece + tid) & 7] = first;
+            reinterpret_cast<uint4 *>(shared + row_of<D, Row>(i))[(piece + tid) & 7] = first;
         if (!more) break;
         SK_UNROLL
         for (int piece = 0; piece < kTableRow / 16; piece++)
-            reinterpret_cast<uint4 *>(shared + (i + n) * Row)[(piece + tid) & 7] = second;
+            reinterpret_cast<uint4 *>(shared + row_of<D, Row>(i + n))[(piece + tid) & 7] = second;
     }
 }
 
