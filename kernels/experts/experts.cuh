@@ -161,13 +161,14 @@ __device__ inline void put_task(const ExpertArgs &a, const Piece &piece,
             put_output<Glu>(a, stripe, g + 8 * t, piece.route[0], t ? s[1][0] : s[0][0],
                             t ? s[1][1] : s[0][1]);
     } else {
-        /* Lane t: with two routes half t mod 2 of route t / 2; with four half t / 2 of its two. */
+        // lane t: with two routes half t mod 2 of route t / 2; with four a half of its two
+        using F = Form<D, Routes>;
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             const float s[2][2] = {{sums[0].total(0, j), sums[1].total(0, j)},
                                    {sums[0].total(1, j), sums[1].total(1, j)}};
-            const int half = Routes == 2 ? t & 1 : t >> 1;
-            const int column = Routes == 2 ? j : 2 * (t & 1) + j;
+            const int half = Routes == 2 ? t & 1 : F::half_of_two(t);
+            const int column = Routes == 2 ? j : F::first_of_two(t) + j;
             const bool mine = Routes == 2 ? (t >> 1) == j : column < piece.n;
             if (mine)
                 put_output<Glu>(a, stripe, g + 8 * half, piece.route[column],
@@ -305,7 +306,7 @@ template <typename D, bool Glu> struct Worker {
         const int first = Step::kBlocks * from + F::block(g); // block
         const int64_t row = Glu ? route / a.per : route;
         const uint16_t *x = a.x + row * a.x_step + 32 * first + (D::kGroup == 32 ? 8 : 4) * t;
-        int blocks = a.k / 32 - first;
+        int blocks = F::has(g, t) ? a.k / 32 - first : 0;
         TileSums<D, Routes> sums[2];
         if (from > 0)
             take(sums);
@@ -417,6 +418,14 @@ __global__ void __launch_bounds__(32 * kWarpsOf<D>, 1) experts(const ExpertArgs 
 /* ---- launching ---------------------------------------------------------------------------------
  */
 
+/* How experts read a format. */
+template <typename D> struct ExpertReader {
+    using Type = D;
+};
+template <> struct ExpertReader<FormatIQ2_S> {
+    using Type = FormatIQ2_S_Octets;
+};
+
 struct ExpertFamily {
     int32_t dtype;
     int32_t unit;       // elements of K
@@ -472,7 +481,7 @@ template <typename D> int32_t setup_experts()
         sk::Format##name::kType,                                                                   \
         32 * sk::Format##name::kBlocks,                                                            \
         sk::Format##name::kUnitBytes,                                                              \
-        sk::setup_experts<sk::Format##name>,                                                       \
-        sk::launch_experts<sk::Format##name, true>,                                                \
-        sk::launch_experts<sk::Format##name, false>,                                               \
+        sk::setup_experts<sk::ExpertReader<sk::Format##name>::Type>,                               \
+        sk::launch_experts<sk::ExpertReader<sk::Format##name>::Type, true>,                        \
+        sk::launch_experts<sk::ExpertReader<sk::Format##name>::Type, false>,                       \
     }

@@ -10,9 +10,18 @@
  *   block b: p = the products of its codes (of each 16 where a scale covers 16), from zero
  *            a[b mod 4] = fma(scale, p, a[b mod 4]);  then fma(min, sum of activations, a[b mod 4])
  *            with scale and min of the block as they are in full, b in ascending order
- *   output:  (a[0] + a[1]) + (a[2] + a[3]) */
+ *   output:  (a[0] + a[1]) + (a[2] + a[3])
+ *
+ * Where a scale covers half a block and lanes have whole octets (kHalved), a column is of one half
+ * of a block: the elements of the other half are zeros there, so that one product serves both
+ * halves. With one route column n has half n / 2 mod 2 of block n / 4 + 2 (n mod 2) (of four
+ * blocks), with two the same of block n / 4 of row n mod 2, with four of one block of row 2 (n / 4)
+ * + n mod 2. An output's sum:
+ *
+ *   half h of block b: p as above, a[2 (b mod 2) + h] = fma(scale, p, a[2 (b mod 2) + h]) */
 #pragma once
 
+#include "kernels/linear/formats_grid.cuh"
 #include "kernels/linear/product.cuh"
 
 namespace sk
@@ -29,20 +38,29 @@ template <typename D> struct StepOf {
 /* Form of an entry with so many routes. */
 template <typename D, int Routes> struct Form {
     static constexpr int kBlocks = StepOf<D>::kBlocks;
-    static constexpr int kSets = Routes == 1 ? 1 : Routes == 2 ? kBlocks / 4 : kBlocks / 2;
+    static constexpr int kSetBlocks = kHalved<D>    ? 4 / Routes
+                                      : Routes == 1 ? kBlocks
+                                      : Routes == 2 ? 4
+                                                    : 2;
+    static constexpr int kSets = kBlocks / kSetBlocks;
     static constexpr int kEach = Routes == 1 ? 2 : Routes == 2 ? 4 : 8; // sums of a lane and tile
-    /* Column g: its route, its block within a set. */
+    /* Column g: its route, its block within a set, and whether lane t of it has elements there. */
     __device__ static int route(int g, int n)
     {
         if (Routes == 1) return 0;
-        return Routes == 2 ? g & 1 : min(g & 3, n - 1);
+        if (Routes == 2) return g & 1;
+        return min(kHalved<D> ? 2 * (g >> 2) + (g & 1) : g & 3, n - 1);
     }
     __device__ static int block(int g)
     {
+        if (kHalved<D>) return Routes == 1 ? (g >> 2) + 2 * (g & 1) : Routes == 2 ? g >> 2 : 0;
         if (Routes == 1) return (g >> 1) + (kBlocks == 8 ? 4 * (g & 1) : 0);
         return Routes == 2 ? g >> 1 : g >> 2;
     }
-    static constexpr int kSetBlocks = Routes == 1 ? kBlocks : Routes == 2 ? 4 : 2;
+    __device__ static bool has(int g, int t) { return !kHalved<D> || t >> 1 == ((g >> 1) & 1); }
+    /* Of four routes lane t puts one half of two: its first one, its half. */
+    __device__ static int first_of_two(int t) { return kHalved<D> ? t & 2 : 2 * (t & 1); }
+    __device__ static int half_of_two(int t) { return kHalved<D> ? t & 1 : t >> 1; }
 };
 
 /* Activations of a step: all sets at once, for both tiles; or, where that and a large fragment
@@ -67,8 +85,9 @@ template <typename D, int Routes> struct Acts {
     /* Has the set of block `at` of the step; blocks come in ascending order. Returns its place. */
     __device__ int need(int at)
     {
-        if (kAtOnce) return Routes == 1 ? 0 : Routes == 2 ? at >> 2 : at >> 1;
-        if (at % 2 == 0) load(0, at >> 1);
+        constexpr int kEach = Form<D, Routes>::kSetBlocks;
+        if (kAtOnce) return at / kEach;
+        if (at % kEach == 0) load(0, at / kEach);
         return 0;
     }
 
@@ -163,6 +182,40 @@ template <typename D, int Routes> struct Factors {
     }
 };
 
+/* Where lanes have whole octets: of the unit's sixteens that the lane has columns of. Four bits n
+ * are the binary16 number n 2^-24; so two come out of a word without a shift for each. */
+template <int Routes> struct Factors<FormatIQ2_S_Octets, Routes> {
+    using D = FormatIQ2_S_Octets;
+    static constexpr int kParities = Routes < 4 ? 1 : 2; // of blocks
+    uint32_t steps[2][kParities][2]; // [row half][parity]: blocks 0 and 4 and on, 2 and 6 and on
+    float outer[2];
+
+    __device__ Factors(const D::Frag &f, int t)
+    {
+        const int late = Routes < 4 ? 4 * (t >> 1) : 0;
+        const uint32_t words[2] = {f.s.x >> late, f.s.y >> late};
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+#pragma unroll
+            for (int i = 0; i < 2 * kParities; i++) {
+                const int parity = i / 2, late = 4 * parity + 8 * (i & 1);
+                steps[half][parity][i & 1] = (words[half] >> late) & 0x000F000Fu;
+            }
+            outer[half] = half_at(f.d, half) * 0x1p22f; // outer() times 2^24
+        }
+    }
+    __device__ Pair scale(const D::Frag &, int b, int) const
+    {
+        return {outer[0] * step(b, 0), outer[1] * step(b, 1)};
+    }
+
+  private:
+    __device__ float step(int b, int half) const // n + 1/2, times 2^-24
+    {
+        return half_at(steps[half][b % kParities][(b >> 1) & 1], b >> 2) + 0x1p-25f;
+    }
+};
+
 /* to += by p where `on`: one instruction, no branch. */
 __device__ inline void fma_if(bool on, float &to, float by, float p)
 {
@@ -184,7 +237,8 @@ __device__ inline void add_if(bool on, float &to, float p)
 
 /* A lane's sums of one tile. With one route: rows g, g + 8 of class t. With two: [half][route] of
  * class t. With four: [class / 2][half][route of the lane's two], class t / 2 + 2 times the first,
- * routes 2 (t mod 2) and the next. */
+ * routes 2 (t mod 2) and the next; where kHalved, class t mod 2 + 2 times the first, routes
+ * 2 (t / 2) and the next. */
 template <typename D, int Routes> struct TileSums {
     static constexpr int kEach = Form<D, Routes>::kEach;
     float a[kEach];
@@ -193,12 +247,15 @@ template <typename D, int Routes> struct TileSums {
     template <bool Scaled> __device__ void add(int at, int t, Pair by, const float (&p)[4])
     {
         if constexpr (Routes == 1) {
-            const bool on = t == (at & 3), late = at >= 4;
+            const bool on = kHalved<D> ? t >> 1 == (at & 1) : t == (at & 3);
+            const bool late = kHalved<D> ? at & 2 : at >= 4;
             put<Scaled>(on, a[0], by.row, late ? p[1] : p[0]);
             put<Scaled>(on, a[1], by.row8, late ? p[3] : p[2]);
         } else {
-            const int first = Routes == 2 ? 0 : 4 * ((at >> 1) & 1);
-            const bool on = Routes == 2 ? t == (at & 3) : (at & 1 ? t >= 2 : t < 2);
+            const int first = Routes == 2 ? 0 : 4 * ((kHalved<D> ? at : at >> 1) & 1);
+            const bool on = kHalved<D>    ? Routes == 4 || t >> 1 == (at & 1)
+                            : Routes == 2 ? t == (at & 3)
+                                          : (at & 1 ? t >= 2 : t < 2);
             put<Scaled>(on, a[first], by.row, p[0]);
             put<Scaled>(on, a[first + 1], by.row, p[1]);
             put<Scaled>(on, a[first + 2], by.row8, p[2]);
@@ -215,8 +272,9 @@ template <typename D, int Routes> struct TileSums {
             return quad_sum(a[2 * h + j]);
         } else {
             const float early = a[2 * h + j], late = a[4 + 2 * h + j];
-            const float low = early + __shfl_xor_sync(0xFFFFFFFFu, early, 2);
-            return low + (late + __shfl_xor_sync(0xFFFFFFFFu, late, 2));
+            constexpr int kBy = kHalved<D> ? 1 : 2;
+            const float low = early + __shfl_xor_sync(0xFFFFFFFFu, early, kBy);
+            return low + (late + __shfl_xor_sync(0xFFFFFFFFu, late, kBy));
         }
     }
 

@@ -206,28 +206,78 @@ template <int Byte> __host__ __device__ inline Field step_nibble_field(int s, in
     return {(s >> 2) + 8 * ((s >> 1) & 1), Byte + i, 4 * (s & 1), 4, 4 * i};
 }
 
-struct FormatIQ2_S {
+/* A unit of IQ2_S. Octet o of the four of a block, of rows g and g + 8, is a reader's that wants
+ * whole ones; of `linear` lane t wants half t mod 2 of octets t / 2 and t / 2 + 2. Octets 0 and 1
+ * lie together, and octets 2 and 3 so much further on that no banks of shared memory meet. */
+struct OctetsIQ2_S {
+    static constexpr int kSigns = 256, kScales = 512, kApart = 576; // to octets 2 and 3
+    static constexpr int kLast = 1152, kD = 1280;                   // last words of the indices, d
+    __host__ __device__ static int fields(int word)
+    {
+        if (word >= kD / 4) return 4;
+        return word < kLast / 4 && word % (kApart / 4) >= kScales / 4 ? 8 : 32;
+    }
+    /* Bit n of the indices of an octet: of block b and row half h, number 2b + h of ten bits. */
+    __host__ __device__ static Field index_field(int g, int o, int n, int at)
+    {
+        const int k = n / 10, bit = n % 10, row = g + 8 * (k & 1), b = k >> 1;
+        if (bit >= 8) return {row, 66 + b, 2 * o + bit - 8, 1, at};
+        return {row, 2 + 4 * b + o, bit, 1, at};
+    }
+    /* Signs of half an octet are two words, each of four blocks: pair i of block b and row half h
+     * is number 4 (b mod 4) + 2h + i. */
+    __host__ __device__ static Field sign_field(int g, int o, int word, int i)
+    {
+        const int p = (i < 16 ? 15 : 31) - i, b = 4 * (word & 1) + (p >> 2);
+        const int j = 4 * (word >> 1) + 2 * (p & 1) + (i >> 4);
+        return {g + 8 * ((p >> 1) & 1), 34 + 4 * b + o, j, 1, i};
+    }
+    __host__ __device__ static Field field(int word, int i)
+    {
+        if (word >= kD / 4) return half_pair_field(word - kD / 4, i, 0);
+        if (word >= kLast / 4) {
+            const int w = word - kLast / 4;
+            return index_field(w >> 2, ((w >> 1) & 1) + 2 * (w & 1), 128 + i, i);
+        }
+        const int late = word >= kApart / 4, at = 4 * word - kApart * late;
+        if (at >= kScales) { // word 2 g + half
+            const int w = (at - kScales) / 4;
+            return {(w >> 1) + 8 * (w & 1), 74 + i, 4 * late, 4, 4 * i};
+        }
+        const int g = (at & 255) >> 5, o = 2 * late + ((at >> 4) & 1), c = (at >> 2) & 3;
+        return at < kSigns ? index_field(g, o, 32 * c + i, i) : sign_field(g, o, c, i);
+    }
+};
+
+struct FormatIQ2_S : OctetsIQ2_S {
     static constexpr int kType = SK_IQ2_S, kBlocks = 8, kGroup = 16, kTerms = 1, kWarps = 16;
     static constexpr bool kScaled = true, kMin = false, kSuper = true;
     static constexpr int kEntries = 1024, kEntryBytes = 16, kPart = 8;
     static constexpr int kUnitBytes = 1312, kRowBytes = 82;
     struct Frag {
-        uint32_t q[10]; // indices, of two lanes
-        uint32_t n[4];  // signs
-        uint32_t s[4];
+        uint32_t q[10]; // indices, five words for each step
+        uint32_t n[4];  // signs, [2 step + block / 4]
+        uint32_t s[4];  // [2 step + half]
         uint32_t d;
     };
     static constexpr void entry(int i, uint32_t *to) { octet_entry(kGridIq2s[i], to); }
     template <typename From> __host__ __device__ static Frag load(From unit, int lane)
     {
         Frag f;
-        load_planes<2>(f.q, unit, 0, 256, lane >> 1);
-        const uint2 rest = unit.at8(512 + 8 * (lane >> 1));
-        f.q[8] = rest.x;
-        f.q[9] = rest.y;
-        unpack4(f.n, unit.at16(640 + 16 * lane));
-        unpack4(f.s, unit.at16(1152 + 16 * (lane >> 2)));
-        f.d = unit.at4(1280 + 4 * (lane >> 2));
+        const uint2 last = unit.at8(kLast + 8 * (lane >> 1));
+        SK_UNROLL
+        for (int step = 0; step < 2; step++) {
+            const int from = kApart * step;
+            load_planes<1>(f.q + 5 * step, unit, from, 0, lane >> 1);
+            f.q[5 * step + 4] = step ? last.y : last.x;
+            const uint2 n = unit.at8(from + kSigns + 8 * lane);
+            f.n[2 * step] = n.x;
+            f.n[2 * step + 1] = n.y;
+            const uint2 s = unit.at8(from + kScales + 8 * (lane >> 2));
+            f.s[2 * step] = s.x;
+            f.s[2 * step + 1] = s.y;
+        }
+        f.d = unit.at4(kD + 4 * (lane >> 2));
         return f;
     }
     template <typename Table>
@@ -235,40 +285,74 @@ struct FormatIQ2_S {
                                           uint32_t (&a)[8])
     {
         SK_UNROLL
-        for (int k = 0; k < 4; k++) { // row half, step
-            const int half = k >> 1, step = k & 1, p = 8 * (b & 1) + 2 * k;
-            const uint2 e = table.template at<uint2>(f.q, 10 * (4 * b + k), 10);
-            a[4 * step + half] = signed_pair(e.x, f.n[b >> 1], p);
-            a[4 * step + 2 + half] = signed_pair(e.y, f.n[b >> 1], p + 1);
+        for (int k = 0; k < 4; k++) {
+            const int half = k >> 1, step = k & 1, p = 4 * (b & 3) + 2 * half;
+            const uint2 e = table.template at<uint2>(f.q + 5 * step, 10 * (2 * b + half), 10);
+            a[4 * step + half] = signed_pair(e.x, f.n[2 * step + (b >> 2)], p);
+            a[4 * step + 2 + half] = signed_pair(e.y, f.n[2 * step + (b >> 2)], p + 1);
         }
     }
     __host__ __device__ static float scale(const Frag &f, int b, int step, int half)
     {
-        return nibble_step(f.s[2 * half + step], b);
+        return nibble_step(f.s[2 * step + half], b);
     }
     __host__ __device__ static float outer(const Frag &f, int half)
     {
         return half_at(f.d, half) * 0.25f;
     }
-    __host__ __device__ static int fields(int word) { return word < 288 ? 32 : word < 320 ? 8 : 4; }
-    __host__ __device__ static Field field(int word, int i)
+};
+
+/* The same unit for a reader that has whole octets: lane t number t of each block, and the scales
+ * of the sixteen t mod 2. A look-up is a whole entry. */
+struct FormatIQ2_S_Octets : FormatIQ2_S {
+    static constexpr int kGroup = 32, kPart = 0;
+    struct Frag {
+        uint32_t q[5];
+        uint32_t n[4]; // [2 (pair / 2) + block / 4]
+        uint2 s;
+        uint32_t d;
+    };
+    template <typename From> __host__ __device__ static Frag load(From unit, int lane)
     {
-        if (word >= 320) return half_pair_field(word - 320, i, 0);
-        if (word >= 288) return step_nibble_field<74>(word - 288, i);
-        if (word >= 160) {
-            const int lane = (word - 160) >> 2, t = lane & 3;
-            const SignAt s = sign_at(i);
-            const int octet = 4 * (2 * (word & 3) + s.block) + 2 * (s.j >> 2) + (t >> 1);
-            return {(lane >> 2) + 8 * s.half, 34 + octet, 4 * (t & 1) + (s.j & 3), 1, i};
+        Frag f;
+        const int g = lane >> 2, t = lane & 3;
+        const int octet = 32 * g + 16 * (t & 1) + kApart * (t >> 1);
+        load_planes<1>(f.q, unit, octet, 0, 0);
+        f.q[4] = unit.at4(kLast + 16 * g + 8 * (t & 1) + 4 * (t >> 1));
+        unpack4(f.n, unit.at16(kSigns + octet));
+        f.s = unit.at8(kScales + kApart * (t & 1) + 8 * g);
+        f.d = unit.at4(kD + 4 * g);
+        return f;
+    }
+    template <typename Table>
+    __host__ __device__ static void codes(const Frag &f, int b, int, const Table &table,
+                                          uint32_t (&a)[8])
+    {
+        SK_UNROLL
+        for (int half = 0; half < 2; half++) {
+            const uint4 e = table.template at<uint4>(f.q, 10 * (2 * b + half), 10);
+            const uint32_t early = f.n[b >> 2], late = f.n[2 + (b >> 2)];
+            const int p = 4 * (b & 3) + 2 * half;
+            a[half] = signed_pair(e.x, early, p);
+            a[2 + half] = signed_pair(e.y, early, p + 1);
+            a[4 + half] = signed_pair(e.z, late, p);
+            a[6 + half] = signed_pair(e.w, late, p + 1);
         }
-        const int two = word < 128 ? (word & 63) >> 2 : (word - 128) >> 1;
-        const int c = word < 128 ? 4 * (word >> 6) + (word & 3) : 8 + (word & 1);
-        const int k = (32 * c + i) / 10, bit = (32 * c + i) % 10;
-        const int row = (two >> 1) + 8 * ((k >> 1) & 1), b = k >> 2, o = 2 * (k & 1) + (two & 1);
-        if (bit >= 8) return {row, 66 + b, 2 * o + bit - 8, 1, i};
-        return {row, 2 + 4 * b + o, bit, 1, i};
+    }
+    /* Of the lane's sixteen. */
+    __host__ __device__ static float scale(const Frag &f, int b, int, int half)
+    {
+        return nibble_step(half ? f.s.y : f.s.x, b);
+    }
+    __host__ __device__ static float outer(const Frag &f, int half)
+    {
+        return half_at(f.d, half) * 0.25f;
     }
 };
+
+/* Lanes have whole octets while scales cover two of them. */
+template <typename D> constexpr bool kHalved = false;
+template <> constexpr bool kHalved<FormatIQ2_S_Octets> = true;
 
 struct FormatIQ2_XS {
     static constexpr int kType = SK_IQ2_XS, kBlocks = 8, kGroup = 16, kTerms = 1, kWarps = 16;

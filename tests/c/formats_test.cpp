@@ -190,6 +190,34 @@ template <typename D> void check_minima(const char *name, const Tile<D> &tile, i
     }
 }
 
+/* Readers of whole octets: codes of octet t, scales of sixteen t mod 2. */
+void check_octets(const Tile<sk::FormatIQ2_S> &tile, int unit, int lane,
+                  const sk::SharedTable<sk::FormatIQ2_S_Octets> &table)
+{
+    using D = sk::FormatIQ2_S_Octets;
+    const int t = lane & 3;
+    const D::Frag f =
+        D::load(sk::FromShared{reinterpret_cast<const uint8_t *>(tile.packed[unit])}, lane);
+    for (int b = 0; b < D::kBlocks; b++) {
+        uint32_t a[8];
+        D::codes(f, b, 0, table, a);
+        for (int half = 0; half < 2; half++) {
+            const uint8_t *row = tile.raw.data() + ((lane >> 2) + 8 * half) * tile.kRow;
+            const uint64_t first = static_cast<uint64_t>((unit * D::kBlocks + b) * 2);
+            sk_group want;
+            sk_quant_group(SK_IQ2_S, row, first + static_cast<uint64_t>(t & 1), 16, &want);
+            CHECK(same(scale_of<D>(f, b, 0, half), want.scale), "lane %d block %d", lane, b);
+            sk_quant_group(SK_IQ2_S, row, first + static_cast<uint64_t>(t >> 1), 16, &want);
+            for (int j = 0; j < 8; j++) {
+                const uint32_t w = a[2 * (j >> 1) + half];
+                const float code = sk::float_of(j & 1 ? w & 0xFFFF0000u : w << 16);
+                CHECK(same(code, want.code[8 * (t & 1) + j]), "lane %d block %d element %d", lane,
+                      b, j);
+            }
+        }
+    }
+}
+
 template <typename D> void check_values(const char *name)
 {
     std::vector<uint4> shared(D::kEntries * sk::kTableRow / 16 + 1);
@@ -214,6 +242,9 @@ template <typename D> void check_values(const char *name)
                 if constexpr (D::kMin && D::kSuper) check_minima<D>(name, tile, unit, lane);
                 if constexpr (D::kEntries > 0)
                     check_lane<D>(name, tile, unit, lane, sk::SharedTable<D>(rows, lane));
+                if constexpr (D::kType == SK_IQ2_S)
+                    check_octets(tile, unit, lane,
+                                 sk::SharedTable<sk::FormatIQ2_S_Octets>(rows, lane));
                 if constexpr (sk::kIndexIsByte<D>)
                     check_lane<D>(name, tile, unit, lane,
                                   sk::SharedTable<D, sk::kByteTableRow>(byte_rows, lane));
