@@ -27,8 +27,8 @@ SOURCES := $(call list,csrc/sources.txt)
 TREE    := $(shell find csrc kernels python -name '*.[ch]' -o -name '*.cu*' -o -name '*.txt' \
              -o -name '*.py' -o -name '*.pyi') setup.py pyproject.toml
 
-.PHONY: help demo test test-py test-c test-formats clang asan asan-c asan-py fuzz kernels format format-check layers \
-        sizes lint wheel wheel-test clean build
+.PHONY: help demo test test-py test-c test-formats test-generic clang asan asan-c asan-py fuzz kernels \
+        format format-check layers sizes lint wheel wheel-test clean build
 help:
 	@sed -n 's/^## //p' Makefile
 
@@ -84,22 +84,50 @@ test-c:
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) build/c/plain/sk_tests
 	$(Q)build/c/plain/sk_tests $(TESTS)
 
-## test-formats  what the kernels decode of packed weights, on the host; needs CUDA's headers, no GPU
+## test-formats  what the kernels decode of packed weights, and the kernels of experts, emulated on
+##               the host; needs CUDA's headers, no GPU; FORMATS='IQ3_S lists' selects
+## test-generic  the latter as they are for GPUs older than sm_90
 CUDA_HEADER := $(firstword $(wildcard $(addsuffix /include/cuda_fp16.h,$(CUDA_HOME) $(CUDA_PATH) \
                  $(patsubst %/bin/nvcc,%,$(shell command -v nvcc)) /usr/local/cuda)))
 FORMAT_PARTS := $(patsubst %,build/c/plain/csrc/base/%.o, \
                   codebooks dtype float8 quant quant_iq quant_k quant_simple)
 ifeq ($(and $(CUDA_HEADER),$(shell command -v $(CXX))),)
-test-formats:
+test-formats test-generic:
 	@echo 'packed formats: skipped, there is no C++ compiler or no CUDA header'
 else
 test-formats: build/c/plain/formats_test
 	$(Q)$<
+	$(Q)$(MAKE) --no-print-directory -j$(JOBS) build/c/emulated/experts_emulated
+	$(Q)build/c/emulated/experts_emulated $(FORMATS)
+test-generic:
+	$(Q)$(MAKE) --no-print-directory -j$(JOBS) build/c/emulated-generic/experts_emulated
+	$(Q)build/c/emulated-generic/experts_emulated $(FORMATS)
 endif
 build/c/plain/formats_test: tests/c/formats_test.cpp $(FORMAT_PARTS) Makefile
 	$(Q)$(CXX) -std=c++17 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icsrc -I. \
 	    -isystem $(dir $(CUDA_HEADER)) -MMD -MP $< $(FORMAT_PARTS) -o $@
 -include build/c/plain/formats_test.d
+
+# Kernels by the C++ compiler, for the emulation of tests/c/emulated_cuda.h: as on what has bulk
+# copies, and as on what has none.
+EMULATED := tests/c/emulated_cuda.o tests/c/experts_emulated.o \
+            $(patsubst %.cu,%.o,$(filter kernels/experts/%,$(call list,kernels/sources.txt)))
+EMULATED_FLAGS := -std=c++17 -O1 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=off \
+                  -U_FORTIFY_SOURCE -Icsrc -I. -isystem $(dir $(CUDA_HEADER)) \
+                  -include tests/c/emulated_cuda.h
+define emulated_variant # name, extra flags
+build/c/$(1)/experts_emulated: $$(EMULATED:%=build/c/$(1)/%) $$(FORMAT_PARTS)
+	$$(Q)$$(CXX) $$^ -lm -o $$@
+build/c/$(1)/%.o: %.cu Makefile
+	@mkdir -p $$(@D)
+	$$(Q)$$(CXX) $$(EMULATED_FLAGS) $(2) -MMD -MP -x c++ -c $$< -o $$@
+build/c/$(1)/%.o: %.cpp Makefile
+	@mkdir -p $$(@D)
+	$$(Q)$$(CXX) $$(EMULATED_FLAGS) $(2) -O2 -MMD -MP -c $$< -o $$@
+-include $$(EMULATED:%.o=build/c/$(1)/%.d)
+endef
+$(eval $(call emulated_variant,emulated,))
+$(eval $(call emulated_variant,emulated-generic,-DSK_BULK=0))
 
 ## asan          C tests and pytest under AddressSanitizer and UBSan
 asan: asan-c asan-py

@@ -43,7 +43,7 @@ MAY = {
 DEV_CUDA = {f"csrc/dev/dev_cuda{part}.c" for part in ("", "_mem", "_graph", "_floor")}
 OP_CUDA = {f"csrc/op/cuda/{part}.c" for part in ("table", "check", "group")}  # likewise, for null.c
 UNLISTED = {*DEV_CUDA, *OP_CUDA, "tests/c/main.c"}
-CUDA_FILES = {*DEV_CUDA, "csrc/dev/dev_cuda_impl.h"}
+CUDA_FILES = {*DEV_CUDA, "csrc/dev/dev_cuda_impl.h", "tests/c/emulated_cuda.h"}
 CUDA_HEADER = re.compile(
     r"(cuda|cublas|nccl|cupti|nvtx|cooperative_groups|driver_types|vector_types)"
 )

@@ -2,8 +2,11 @@
  * (sm_90). One thread asks, the memory system copies, and everybody waits on the barrier; weights
  * pass through L2 without displacing what stays. Addresses and sizes are multiples of 16 bytes.
  *
- * Elsewhere (the generic path) the asking thread copies by itself, and the barrier is a flag. */
+ * Elsewhere (the generic path) the asking thread copies by itself, and the barrier is a flag. On
+ * the host, for tests, tests/c/emulated_cuda.h has all of this. */
 #pragma once
+
+#ifdef __CUDACC__
 
 #include <cuda_runtime.h>
 #include <stdint.h>
@@ -200,3 +203,5 @@ template <int Pending> __device__ inline void copy_async_wait()
 }
 
 } // namespace sk
+
+#endif

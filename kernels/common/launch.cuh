@@ -1,6 +1,9 @@
 /* What every kernel file shares: the launch with its programmatic edge, the two halves of the edge
  * on the device, grid-stride loops, live rows. Launch shapes depend on plan constants only, so that
- * a recorded launch never has to change. */
+ * a recorded launch never has to change.
+ *
+ * Without __CUDACC__ a test has the kernels run on the host; names in `emulated` are of
+ * tests/c/emulated_cuda.h. */
 #pragma once
 
 #include "kernels/sk_kernels.h"
@@ -38,6 +41,8 @@ __device__ inline void edge_wait()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#elif !defined(__CUDACC__)
+    emulated::edge_wait();
 #endif
 }
 
@@ -79,9 +84,13 @@ __device__ inline int32_t live_rows(const int32_t *count, int32_t capacity)
  * costs no register of a lane. All lanes. */
 __device__ inline int32_t uniform(int32_t x)
 {
+#ifdef __CUDACC__
     int32_t same;
     asm volatile("redux.sync.or.b32 %0, %1, 0xFFFFFFFF;" : "=r"(same) : "r"(x));
     return same;
+#else
+    return emulated::any_bits(x);
+#endif
 }
 
 __device__ inline const uint8_t *uniform(const uint8_t *p)
@@ -90,6 +99,14 @@ __device__ inline const uint8_t *uniform(const uint8_t *p)
     const uint32_t low = static_cast<uint32_t>(uniform(static_cast<int32_t>(bits)));
     const uint32_t high = static_cast<uint32_t>(uniform(static_cast<int32_t>(bits >> 32)));
     return reinterpret_cast<const uint8_t *>(static_cast<uint64_t>(high) << 32 | low);
+}
+
+/* Belongs into a loop that waits for another thread of the CTA. */
+__device__ inline void spin()
+{
+#ifndef __CUDACC__
+    emulated::spin();
+#endif
 }
 
 template <typename T> T *ptr(const sk_view &v) { return reinterpret_cast<T *>(v.p); }

@@ -125,9 +125,13 @@ template <typename D> struct ExpertShared {
 __device__ inline int lane_number()
 {
     const int lane = static_cast<int>(threadIdx.x & 31);
+#ifdef __CUDA_ARCH__
     int kept;
     asm volatile("shfl.sync.idx.b32 %0, %1, %1, 31, 0xFFFFFFFF;" : "=r"(kept) : "r"(lane));
     return kept;
+#else
+    return lane;
+#endif
 }
 
 /* Output row `o` of the stripe's first tile, and of its second, for one route. */
@@ -373,8 +377,7 @@ template <typename D, bool Glu> struct Worker {
     template <int Routes> __device__ void take(TileSums<D, Routes> (&sums)[2])
     {
         constexpr int kEach = Form<D, Routes>::kEach;
-        while (Shared::state(shared, warp - 1)->handed == 0) {
-        }
+        while (Shared::state(shared, warp - 1)->handed == 0) spin();
         __threadfence_block();
 #pragma unroll
         for (int u = 0; u < 2; u++)

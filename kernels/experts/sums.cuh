@@ -219,20 +219,28 @@ template <int Routes> struct Factors<FormatIQ2_S_Octets, Routes> {
 /* to += by p where `on`: one instruction, no branch. */
 __device__ inline void fma_if(bool on, float &to, float by, float p)
 {
+#ifdef __CUDA_ARCH__
     asm("{.reg .pred q;\n"
         "setp.ne.u32 q, %3, 0;\n"
         "@q fma.rn.f32 %0, %1, %2, %0;}"
         : "+f"(to)
         : "f"(by), "f"(p), "r"(static_cast<uint32_t>(on)));
+#else
+    if (on) to = fmaf(by, p, to);
+#endif
 }
 
 __device__ inline void add_if(bool on, float &to, float p)
 {
+#ifdef __CUDA_ARCH__
     asm("{.reg .pred q;\n"
         "setp.ne.u32 q, %2, 0;\n"
         "@q add.rn.f32 %0, %0, %1;}"
         : "+f"(to)
         : "f"(p), "r"(static_cast<uint32_t>(on)));
+#else
+    if (on) to += p;
+#endif
 }
 
 /* A lane's sums of one tile. With one route: rows g, g + 8 of class t. With two: [half][route] of
@@ -319,6 +327,7 @@ __device__ inline void add_block(TileSums<D, Routes> &sums, const typename D::Fr
     }
 }
 
+#ifdef __CUDA_ARCH__
 /* Loads by address in shared memory: uniform register, register of the lane and constant are added
  * up by the load itself. */
 struct FromSharedAddress {
@@ -351,6 +360,19 @@ struct FromSharedAddress {
         return v;
     }
 };
+
+#else
+struct FromSharedAddress {
+    uint32_t tile;
+    template <typename T> __device__ T at(int i) const
+    {
+        return *static_cast<const T *>(__cvta_shared_to_generic(tile + static_cast<uint32_t>(i)));
+    }
+    __device__ uint4 at16(int i) const { return at<uint4>(i); }
+    __device__ uint2 at8(int i) const { return at<uint2>(i); }
+    __device__ uint32_t at4(int i) const { return at<uint32_t>(i); }
+};
+#endif
 
 /* Both tiles of a step are read before the first is used, where there are registers for that; and
  * a slot is given back before its last tile is used, where a tile is not too much for them. */

@@ -181,25 +181,37 @@ __host__ __device__ inline uint32_t signed_pair(uint32_t pair, uint32_t signs, i
  * it is what they are for. */
 __device__ inline uint4 load16(const uint8_t *p)
 {
+#ifdef __CUDA_ARCH__
     uint4 v;
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(p));
     return v;
+#else
+    return *reinterpret_cast<const uint4 *>(p);
+#endif
 }
 
 __device__ inline uint2 load8(const uint8_t *p)
 {
+#ifdef __CUDA_ARCH__
     uint2 v;
     asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
     return v;
+#else
+    return *reinterpret_cast<const uint2 *>(p);
+#endif
 }
 
 __device__ inline uint32_t load4(const uint8_t *p)
 {
+#ifdef __CUDA_ARCH__
     uint32_t v;
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
     return v;
+#else
+    return *reinterpret_cast<const uint32_t *>(p);
+#endif
 }
 
 /* Where a packed unit is read from: a format's load() takes either. */

@@ -62,10 +62,14 @@ template <typename D> __host__ __device__ inline Slices slices_of(int64_t k)
 /* d += a b */
 __device__ inline void mma(float (&d)[4], const uint32_t *a, const uint32_t *b)
 {
+#ifdef __CUDACC__
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
         "{%8, %9}, {%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    emulated::mma(d, a, b);
+#endif
 }
 
 __device__ inline void scale_add(float (&acc)[4], const float (&p)[4], float row, float row8)

@@ -122,6 +122,11 @@ template <int At> __device__ inline void shared_at(uint8_t *to, uint32_t address
     asm volatile("ld.shared.u8 %0, [%1+%2];" : "=r"(byte) : "r"(address), "n"(At));
     *to = static_cast<uint8_t>(byte);
 }
+#elif defined(SK_SHARED_START) // a test on the host
+template <int At, typename T> inline void shared_at(T *to, uint32_t address)
+{
+    *to = *static_cast<const T *>(__cvta_shared_to_generic(address + At));
+}
 #endif
 
 template <typename D, int Row = kTableRow> struct SharedTable {

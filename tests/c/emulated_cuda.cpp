@@ -1,0 +1,415 @@
+/* The machine of emulated_cuda.h: fibers, barriers, copies, the matrix unit. Contexts are made by
+ * makecontext and left by longjmp, which, unlike swapcontext, asks the kernel for nothing. */
+#include "emulated_cuda.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+/* Dynamic shared memory, by the names that kernels give it. */
+namespace sk
+{
+alignas(1024) uint8_t bytes[227 * 1024];
+alignas(1024) uint64_t keys[8192];
+} // namespace sk
+
+namespace emulated
+{
+
+Setting setting;
+
+namespace
+{
+
+constexpr size_t kStack = 64 * 1024;
+constexpr int kMostThreads = 1024;
+
+enum State { kReady, kInWarp, kInBlock, kPolling, kDone };
+
+struct Warp {
+    Words brought[2][32]; // by parity of the operation
+    uint32_t operation;
+    int there;
+    const char *what;
+};
+
+struct Copy {
+    uint8_t *to;
+    const uint8_t *from;
+    uint32_t bytes;
+};
+
+struct Fiber {
+    jmp_buf at;
+    ucontext_t first;
+    State state;
+    bool begun, waited;                    // waited for earlier launches
+    const char *why;                       // what it waits for
+    std::vector<std::vector<Copy>> groups; // of its own copies, the last one open
+};
+
+/* What eight bytes of shared memory stand for; `armed`: the phase has had its arrival. */
+struct Barrier {
+    uint32_t phases = 0;
+    bool armed = false;
+    int64_t expected = 0;
+    std::vector<Copy> copies;
+};
+constexpr uint64_t kBarrierMark = 0x6261727269657221;
+
+Fiber fibers[kMostThreads];
+Warp warps[kMostThreads / 32];
+std::map<uint64_t *, Barrier> barriers;
+std::vector<uint8_t> stacks;
+jmp_buf scheduler;
+const std::function<void()> *body;
+int threads, live, in_block, current;
+size_t shared_bytes;
+bool progress, before_done;
+
+void enter()
+{
+    (*body)();
+    Fiber &f = fibers[current];
+    if (!f.waited) fail("a thread ends without having waited for earlier launches");
+    for (const std::vector<Copy> &group : f.groups)
+        if (!group.empty()) fail("a copy that its thread does not wait for");
+    f.state = kDone;
+    live--;
+    progress = true;
+    _longjmp(scheduler, 1);
+}
+
+/* The current fiber waits, in this state; comes back when its turn has come. */
+__attribute__((noinline)) void leave(State state, const char *why)
+{
+    Fiber &f = fibers[current];
+    f.state = state;
+    f.why = why;
+    if (state != kPolling) progress = true;
+    if (_setjmp(f.at) == 0) _longjmp(scheduler, 1);
+}
+
+/* Lets a fiber run until it waits. */
+__attribute__((noinline)) void resume(int i)
+{
+    Fiber &f = fibers[i];
+    current = i;
+    threadIdx.x = static_cast<unsigned>(i);
+    f.state = kReady;
+    if (_setjmp(scheduler)) return;
+    if (f.begun) _longjmp(f.at, 1);
+    f.begun = true;
+    getcontext(&f.first);
+    f.first.uc_stack.ss_sp = stacks.data() + kStack * static_cast<size_t>(i);
+    f.first.uc_stack.ss_size = kStack;
+    f.first.uc_link = nullptr;
+    makecontext(&f.first, enter, 0);
+    setcontext(&f.first);
+}
+
+uint32_t next_random()
+{
+    static uint64_t state = 20250301;
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<uint32_t>(state >> 33);
+}
+
+std::vector<int> order_of(int n)
+{
+    std::vector<int> order(static_cast<size_t>(n));
+    for (int i = 0; i < n; i++)
+        order[static_cast<size_t>(i)] = setting.order == kDescending ? n - 1 - i : i;
+    for (int i = n - 1; setting.order == kShuffled && i > 0; i--)
+        std::swap(order[static_cast<size_t>(i)],
+                  order[next_random() % (static_cast<size_t>(i) + 1)]);
+    return order;
+}
+
+/* A warp until all of its lanes wait for others. */
+void run_warp(int warp, const std::vector<int> &lanes)
+{
+    for (bool first = true, ran = true; ran; first = false) {
+        ran = false;
+        for (const int lane : lanes) {
+            const int i = 32 * warp + lane;
+            const State s = fibers[i].state;
+            if (s == kReady || (s == kPolling && first)) {
+                resume(i);
+                ran = true;
+            }
+        }
+    }
+}
+
+void run_block(int n)
+{
+    int idle = 0;
+    threads = live = n;
+    in_block = 0;
+    barriers.clear();
+    for (int i = 0; i < n; i++) {
+        fibers[i].state = kReady;
+        fibers[i].begun = fibers[i].waited = false;
+        fibers[i].groups.assign(1, {});
+    }
+    memset(warps, 0, sizeof warps);
+    memset(sk::bytes, 0xFF, sizeof sk::bytes);
+    memset(sk::keys, 0xFF, sizeof sk::keys);
+    while (live > 0 && idle < 2) {
+        const std::vector<int> lanes = order_of(32);
+        progress = false;
+        for (const int w : order_of(n / 32)) run_warp(w, lanes);
+        idle = progress ? 0 : idle + 1;
+    }
+    if (live > 0) fail("deadlock");
+    for (const auto &b : barriers)
+        if (!b.second.copies.empty()) fail("a copy that nobody waits for");
+    for (size_t i = shared_bytes; i < sizeof sk::bytes; i++)
+        if (sk::bytes[i] != 0xFF) fail("write behind the end of shared memory");
+}
+
+Barrier &barrier_at(uint64_t *bar)
+{
+    const auto found = barriers.find(bar);
+    if (found == barriers.end()) fail("no barrier");
+    if (*bar != kBarrierMark) fail("a barrier is overwritten");
+    return found->second;
+}
+
+void expect(Barrier &b, uint32_t n)
+{
+    if (b.armed) fail("two arrivals in a phase of a barrier");
+    b.armed = true;
+    b.expected += n;
+}
+
+void ask(std::vector<Copy> &copies, uint8_t *to, const uint8_t *from, uint32_t n)
+{
+    const uint64_t all = reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | n;
+    if (all % 16 || n == 0) fail("a copy of no multiples of 16 bytes");
+    shared_address(to);
+    shared_address(to + n);
+    memset(to, 0xFF, n);
+    copies.push_back({to, from, n});
+}
+
+void deliver(Barrier &b)
+{
+    for (const Copy &c : b.copies) {
+        memcpy(c.to, c.from, c.bytes);
+        b.expected -= c.bytes;
+    }
+    b.copies.clear();
+    if (b.armed && b.expected == 0) {
+        b.armed = false;
+        b.phases++;
+    }
+}
+
+/* All lanes with the same arguments, and one of them acts. */
+bool elected(const char *what, const Words &mine)
+{
+    const Words *all = exchange(what, mine);
+    for (int i = 0; i < 32; i++)
+        if (memcmp(all + i, &mine, sizeof mine) != 0) fail("lanes ask for different copies");
+    return lane() == 0;
+}
+
+uint64_t word(const void *p) { return reinterpret_cast<uint64_t>(p); }
+
+float low(uint32_t pair) { return __uint_as_float(pair << 16); }
+float high(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000u); }
+
+} // namespace
+
+void fail(const char *what)
+{
+    static const char *const names[] = {"runs", "waits for its warp at", "waits for its CTA at",
+                                        "waits for", "has ended"};
+    const auto why = [](const Fiber &f) {
+        return f.state == kReady || f.state == kDone ? "" : f.why;
+    };
+    printf("%s: %s; CTA %u, thread %d\n", setting.name.c_str(), what, blockIdx.x, current);
+    for (int i = 0; i < threads; i++) {
+        const Fiber &f = fibers[i];
+        if (i == 0 || f.state != fibers[i - 1].state || why(f) != why(fibers[i - 1]))
+            printf("  from thread %d: %s %s\n", i, names[f.state], why(f));
+    }
+    fflush(stdout);
+    _Exit(1);
+}
+
+const Words *exchange(const char *what, const Words &mine)
+{
+    Warp &w = warps[current / 32];
+    const uint32_t now = w.operation;
+    Words *const all = w.brought[now & 1];
+    all[current & 31] = mine;
+    if (w.there == 0) w.what = what;
+    if (w.what != what && strcmp(w.what, what) != 0)
+        fail("lanes of a warp are at different operations");
+    if (++w.there < 32) {
+        leave(kInWarp, what);
+        return all;
+    }
+    w.there = 0;
+    w.operation++;
+    progress = true;
+    for (int i = current & ~31; i <= (current | 31); i++) fibers[i].state = kReady;
+    return all;
+}
+
+void syncthreads()
+{
+    if (++in_block < live) return leave(kInBlock, "syncthreads");
+    in_block = 0;
+    progress = true;
+    for (int i = 0; i < threads; i++)
+        if (fibers[i].state == kInBlock) fibers[i].state = kReady;
+}
+
+void spin() { leave(kPolling, "another thread's word"); }
+
+void edge_wait()
+{
+    fibers[current].waited = true;
+    if (!before_done && setting.before) setting.before();
+    before_done = true;
+}
+
+cudaError_t run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &kernel)
+{
+    if (shared > static_cast<size_t>(setting.shared)) return cudaErrorInvalidValue;
+    gridDim = grid;
+    blockDim = block;
+    body = &kernel;
+    shared_bytes = shared;
+    before_done = false;
+    stacks.resize(kStack * kMostThreads);
+    if (block.x % 32 || block.x > kMostThreads) fail("a CTA of no whole warps, or of too many");
+    for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) run_block(static_cast<int>(block.x));
+    return cudaSuccess;
+}
+
+uint32_t shared_address(const void *p)
+{
+    const uint8_t *at = static_cast<const uint8_t *>(p);
+    if (at < sk::bytes || at > sk::bytes + shared_bytes) fail("no address of shared memory");
+    return kSharedStart + static_cast<uint32_t>(at - sk::bytes);
+}
+
+void *shared_place(uint32_t address)
+{
+    if (address < kSharedStart || address - kSharedStart >= shared_bytes)
+        fail("a read outside shared memory");
+    return sk::bytes + (address - kSharedStart);
+}
+
+/* Fragments as in the PTX manual: lane 4 g + t has of `a` rows g and g + 8, of `b` column g, each
+ * 2t, 2t + 1 and eight on; of `d` those rows, columns 2t and 2t + 1. */
+void mma(float (&d)[4], const uint32_t *a, const uint32_t *b)
+{
+    const Words *all = exchange("mma", {{a[0], a[1], a[2], a[3], b[0], b[1]}});
+    const int g = lane() >> 2, t = lane() & 3;
+    for (int i = 0; i < 4; i++) {
+        const Words *row = all + 4 * g, *column = all + 4 * (2 * t + (i & 1));
+        const int half = i >> 1;
+        float sum = d[i];
+        for (int k = 0; k < 8; k++) {
+            const uint32_t x = static_cast<uint32_t>(row[k & 3].of[half + 2 * (k >> 2)]);
+            const uint32_t y = static_cast<uint32_t>(column[k & 3].of[4 + (k >> 2)]);
+            sum += low(x) * low(y);
+            sum += high(x) * high(y);
+        }
+        d[i] = sum;
+    }
+}
+
+} // namespace emulated
+
+namespace sk
+{
+
+using namespace emulated;
+
+void barrier_init(uint64_t *bar)
+{
+    emulated::shared_address(bar);
+    if (barriers.count(bar)) fail("a barrier is begun twice");
+    *bar = kBarrierMark;
+    barriers[bar] = Barrier();
+}
+
+void barrier_init_done() {}
+
+void barrier_wait(uint64_t *bar, uint32_t parity)
+{
+    while ((barrier_at(bar).phases & 1) == parity) {
+        deliver(barrier_at(bar));
+        if ((barrier_at(bar).phases & 1) == parity) leave(kPolling, "a phase of a barrier");
+    }
+}
+
+void bulk_copy_elected(uint64_t, uint8_t *to, const uint8_t *from, uint32_t n, uint64_t *bar)
+{
+    if (!elected("bulk copy", {{word(to), word(from), n, word(bar)}})) return;
+    Barrier &b = barrier_at(bar);
+    expect(b, n);
+    ask(b.copies, to, from, n);
+}
+
+void bulk_copy_two(uint64_t, uint8_t *to0, const uint8_t *from0, uint8_t *to1, const uint8_t *from1,
+                   uint32_t n, uint64_t *bar)
+{
+    if (!elected("two bulk copies",
+                 {{word(to0), word(from0), word(to1), word(from1), n, word(bar)}}))
+        return;
+    Barrier &b = barrier_at(bar);
+    expect(b, 2 * n);
+    ask(b.copies, to0, from0, n);
+    ask(b.copies, to1, from1, n);
+}
+
+void copy_async16(uint16_t *shared, const uint16_t *global)
+{
+    ask(fibers[current].groups.back(), reinterpret_cast<uint8_t *>(shared),
+        reinterpret_cast<const uint8_t *>(global), 16);
+}
+
+void copy_async_commit() { fibers[current].groups.emplace_back(); }
+
+void copy_async_wait_for(int pending)
+{
+    std::vector<std::vector<Copy>> &groups = fibers[current].groups;
+    while (static_cast<int>(groups.size()) > pending + 1) {
+        for (const Copy &c : groups.front()) memcpy(c.to, c.from, c.bytes);
+        groups.erase(groups.begin());
+    }
+}
+
+} // namespace sk
+
+/* ---- what launchers ask the runtime ------------------------------------------------------------
+ */
+
+extern "C" cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
+{
+    *value = emulated::setting.shared;
+    return cudaSuccess;
+}

@@ -1,0 +1,193 @@
+/* CUDA kernels on the host, without a GPU: what their text needs of the language and of the
+ * hardware when a plain C++ compiler has it, which reads this file first. The threads of a CTA are
+ * fibers that take turns; a lane waits at every warp-wide operation until its whole warp is there,
+ * CTAs run one after the other. Slow, and nothing is like the hardware in time; but what a kernel
+ * computes, whom it waits for and where it reads and writes is the same.
+ *
+ * Harsher than the hardware where a kernel must not rely on it: shared memory begins as NaNs, an
+ * asynchronous copy ruins its destination at once and arrives only when somebody waits for it,
+ * threads run in any order, and what comes before a dependent launch is written only when it is
+ * waited for. Waiting for what never comes ends the program and says who waits. Milder: every
+ * warp-wide operation orders the memory of its lanes, as only some do, so that a __syncwarp missing
+ * next to another one is not seen. */
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <functional>
+#include <string>
+
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+namespace emulated
+{
+
+constexpr uint32_t kSharedStart = 1024; // as on sm_90
+
+/* In which order threads take turns. */
+enum Order { kAscending, kDescending, kShuffled };
+
+/* How the next launches are done. */
+struct Setting {
+    std::string name; // of a failure
+    Order order = kAscending;
+    int32_t shared = 227 * 1024;  // bytes that a CTA may have
+    std::function<void()> before; // the end of all earlier launches; once a launch
+};
+extern Setting setting;
+
+/* Words that each lane of a warp brings to an operation of all. */
+struct Words {
+    uint64_t of[6];
+};
+
+/* Waits for the whole warp, which has to come for the same operation. Returns what its lanes have
+ * brought, good until the operation after the next one. */
+const Words *exchange(const char *what, const Words &mine);
+
+[[noreturn]] void fail(const char *what);
+void syncthreads();
+void spin(); // in a loop that waits for another thread
+void edge_wait();
+cudaError_t run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &kernel);
+
+/* d += a b on 16 x 8 outputs, sixteen of K in ascending order. */
+void mma(float (&d)[4], const uint32_t *a, const uint32_t *b);
+
+uint32_t shared_address(const void *p);
+void *shared_place(uint32_t address);
+
+inline int lane() { return static_cast<int>(threadIdx.x & 31); }
+
+inline int32_t any_bits(int32_t x)
+{
+    const Words *all = exchange("redux", {{static_cast<uint32_t>(x)}});
+    uint64_t bits = 0;
+    for (int i = 0; i < 32; i++) bits |= all[i].of[0];
+    return static_cast<int32_t>(bits);
+}
+
+template <typename T> T shuffle(T x, int from)
+{
+    static_assert(sizeof x == 4, "words");
+    uint32_t bits;
+    __builtin_memcpy(&bits, &x, 4);
+    bits = static_cast<uint32_t>(exchange("shuffle", {{bits}})[from & 31].of[0]);
+    __builtin_memcpy(&x, &bits, 4);
+    return x;
+}
+
+template <typename... Params>
+cudaError_t launch(const cudaLaunchConfig_t *cfg, void (*kernel)(Params...), Params... args)
+{
+    return run(cfg->gridDim, cfg->blockDim, cfg->dynamicSmemBytes, [&] { kernel(args...); });
+}
+
+} // namespace emulated
+
+/* ---- the language ------------------------------------------------------------------------------
+ */
+
+#define __launch_bounds__(...)
+#define cudaLaunchKernelEx emulated::launch
+
+template <typename Kernel> cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int)
+{
+    return cudaSuccess;
+}
+
+inline void __syncthreads() { emulated::syncthreads(); }
+inline void __syncwarp() { emulated::exchange("syncwarp", {}); }
+inline void __threadfence_block() {}
+inline void __trap() { emulated::fail("trap"); }
+
+template <typename T> T __shfl_sync(uint32_t, T x, int from) { return emulated::shuffle(x, from); }
+template <typename T> T __shfl_xor_sync(uint32_t, T x, int by)
+{
+    return emulated::shuffle(x, emulated::lane() ^ by);
+}
+template <typename T> T __shfl_up_sync(uint32_t, T x, int by, int width = 32)
+{
+    const int lane = emulated::lane(), from = lane - by;
+    return emulated::shuffle(x, from < lane / width * width ? lane : from);
+}
+inline uint32_t __ballot_sync(uint32_t, bool mine)
+{
+    const emulated::Words *all = emulated::exchange("ballot", {{mine}});
+    uint32_t bits = 0;
+    for (int i = 0; i < 32; i++) bits |= static_cast<uint32_t>(all[i].of[0]) << i;
+    return bits;
+}
+
+inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
+inline int __popc(uint32_t x) { return __builtin_popcount(x); }
+inline int __ffs(uint32_t x) { return __builtin_ffs(static_cast<int>(x)); }
+inline uint32_t __umulhi(uint32_t a, uint32_t b)
+{
+    return static_cast<uint32_t>((static_cast<uint64_t>(a) * b) >> 32);
+}
+inline float __uint_as_float(uint32_t bits)
+{
+    float x;
+    __builtin_memcpy(&x, &bits, 4);
+    return x;
+}
+inline uint32_t __float_as_uint(float x)
+{
+    uint32_t bits;
+    __builtin_memcpy(&bits, &x, 4);
+    return bits;
+}
+inline float __expf(float x) { return expf(x); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+template <typename T> T atomicOr(T *at, T bits)
+{
+    const T was = *at;
+    *at |= bits;
+    return was;
+}
+inline size_t __cvta_generic_to_shared(const void *p) { return emulated::shared_address(p); }
+inline void *__cvta_shared_to_generic(size_t address)
+{
+    return emulated::shared_place(static_cast<uint32_t>(address));
+}
+
+/* ---- kernels/common/bulk.cuh -------------------------------------------------------------------
+ */
+
+#ifndef SK_BULK
+#define SK_BULK 1 // 0: as on what has no bulk copies
+#endif
+#if SK_BULK
+#define SK_SHARED_START 1024
+#endif
+
+namespace sk
+{
+
+inline uint32_t shared_address(const void *p) { return emulated::shared_address(p); }
+
+void barrier_init(uint64_t *bar);
+void barrier_init_done();
+void barrier_wait(uint64_t *bar, uint32_t parity);
+void bulk_copy_elected(uint64_t policy, uint8_t *to, const uint8_t *from, uint32_t bytes,
+                       uint64_t *bar);
+void bulk_copy_two(uint64_t policy, uint8_t *to0, const uint8_t *from0, uint8_t *to1,
+                   const uint8_t *from1, uint32_t bytes, uint64_t *bar);
+inline uint64_t once_policy() { return 0; }
+
+void copy_async16(uint16_t *shared, const uint16_t *global);
+void copy_async_commit();
+void copy_async_wait_for(int pending);
+template <int Pending> void copy_async_wait() { copy_async_wait_for(Pending); }
+
+} // namespace sk
