@@ -43,15 +43,16 @@ struct RingArgs {
     const int32_t *count;
     int32_t row0, rows; // first row of this launch, capacity from there on
     int32_t k;
-    int32_t parts;      // of K, each with outputs of its own: y of part p at y + p * part_step
-    int64_t part_step;  // elements
-    int32_t add;        // to y, instead of storing
-    int32_t open_early; // ahead of the wait (teams), or when a warp has asked for all of its weights
-    int32_t depth;      // of a ring, in pieces
-    int32_t spread;     // warps share tiles
-    int32_t warps;      // of a CTA
-    int32_t *id;        // argmax
-    uint64_t *keys;     // [40], then the counter
+    int32_t parts;     // of K, each with outputs of its own: y of part p at y + p * part_step
+    int64_t part_step; // elements
+    int32_t add;       // to y, instead of storing
+    int32_t
+        open_early; // ahead of the wait (teams), or when a warp has asked for all of its weights
+    int32_t depth;  // of a ring, in pieces
+    int32_t spread; // warps share tiles
+    int32_t warps;  // of a CTA
+    int32_t *id;    // argmax
+    uint64_t *keys; // [40], then the counter
     // What follows is computed for the launch.
     PieceCounts pieces;
     RingOffsets at;
