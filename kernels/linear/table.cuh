@@ -49,24 +49,6 @@ template <typename D> constexpr bool kNinthApart = D::kEntries == 512;
 /* Bytes of the table in shared memory. */
 template <typename D, int Row = kTableRow> constexpr int kSharedTableBytes = D::kEntries *Row;
 
-/* Shifts to the right by the high half of a product where that is possible: they then load the
- * pipe of multiplications and not the one of logic, which look-ups fill. To be measured. */
-constexpr bool kShiftByProduct = false;
-
-/* bits_at() for an address: from bit 7 on. */
-__host__ __device__ inline uint32_t bits_at_row(const uint32_t *words, int pos, int bits)
-{
-#ifdef __CUDA_ARCH__
-    const int first = pos & 31, right = first - 7;
-    if (kShiftByProduct && right > 0 && first + bits <= 32) {
-        uint32_t high;
-        asm("mul.hi.u32 %0, %1, %2;" : "=r"(high) : "r"(words[pos >> 5]), "r"(1u << (32 - right)));
-        return high;
-    }
-#endif
-    return bits_at(words, pos, bits, 7);
-}
-
 /* at<N>(words, pos, bits): N bytes of entry First + bits [pos, pos + bits) of the words, from byte
  * `plus` of it on. at_byte<N>(word, k, ninths(bits, b)): of the entry of byte k of block b's word
  * where kNinthApart. */
@@ -189,7 +171,7 @@ template <typename D, int Row = kTableRow> struct SharedTable {
             const uint32_t index = static_cast<uint32_t>(pos & 31) >> 3;
             return byte_perm(words[pos >> 5], mine, 0x5504u | index << 4);
         } else {
-            return (bits_at_row(words, pos, bits) & (((1u << bits) - 1u) << 7)) | mine;
+            return (bits_at(words, pos, bits, 7) & (((1u << bits) - 1u) << 7)) | mine;
         }
     }
 };
