@@ -58,9 +58,9 @@ extern "C" int32_t sk_k_expert_glu(const sk_expert_glu_args *o, const sk_launch 
     a.w = o->w[0].p;
     a.apart = static_cast<int64_t>(reinterpret_cast<uintptr_t>(o->w[1].p) -
                                    reinterpret_cast<uintptr_t>(o->w[0].p));
-    a.per = sk::divisor_of(static_cast<int32_t>(o->out.dim[0] / o->x.dim[0]));
+    a.per = sk_divisor_of(static_cast<int32_t>(o->out.dim[0] / o->x.dim[0]));
     a.stripes = a.tiles;
-    a.of_stripes = sk::divisor_of(a.stripes);
+    a.of_stripes = sk_divisor_of(a.stripes);
     a.out = o->out.p;
     a.out_step = sk::step_of<uint16_t>(o->out, 0);
     a.gelu = o->gelu;
@@ -74,9 +74,9 @@ extern "C" int32_t sk_k_expert_linear(const sk_expert_linear_args *o, const sk_l
     sk::ExpertArgs a = args_of(f, o->x, o->list, o->n, o->w, l);
     a.w = o->w.p;
     a.apart = a.tile_bytes;
-    a.per = sk::divisor_of(1);
+    a.per = sk_divisor_of(1);
     a.stripes = (a.tiles + 1) / 2;
-    a.of_stripes = sk::divisor_of(a.stripes);
+    a.of_stripes = sk_divisor_of(a.stripes);
     a.out = o->y.p;
     a.out_step = sk::step_of<float>(o->y, 0);
     return f->linear(a, l);

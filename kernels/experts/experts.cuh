@@ -263,7 +263,7 @@ template <typename D, bool Glu> struct Worker {
         if (next.piece + 1 >= uniform(sk_share_pieces(&share))) return false;
         const sk_piece p = sk_share_piece(&share, ++next.piece);
         const int32_t task = uniform(p.task);
-        const int32_t e = task / a.of_stripes, stripe = task - e * a.stripes;
+        const int32_t e = sk_quotient(task, &a.of_stripes), stripe = task - e * a.stripes;
         const int tile = Glu ? stripe : 2 * stripe;
         const int32_t word = entry_word(a, e, lane & 7); // of eight
         next.step = uniform(p.first);
@@ -308,7 +308,7 @@ template <typename D, bool Glu> struct Worker {
         const int32_t from = uniform(p.first), end = uniform(p.end);
         const int32_t route = p.route[F::route(g, p.n)];
         const int first = Step::kBlocks * from + F::block(g); // block
-        const int64_t row = Glu ? route / a.per : route;
+        const int64_t row = Glu ? sk_quotient(route, &a.per) : route;
         const uint16_t *x = a.x + row * a.x_step + 32 * first + (D::kGroup == 32 ? 8 : 4) * t;
         int blocks = F::has(g, t) ? a.k / 32 - first : 0;
         TileSums<D, Routes> sums[2];

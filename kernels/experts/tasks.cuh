@@ -2,6 +2,7 @@
  * finds its own out of the list, which is one read and some shuffles. */
 #pragma once
 
+#include "kernels/common/divide.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/experts/schedule.h"
 #include "kernels/linear/fragment.cuh"
@@ -11,29 +12,12 @@
 namespace sk
 {
 
-/* Division of numbers below 2^31, with a reciprocal from the host: the quotient, or one less, and
- * that is seen. */
-struct Divisor {
-    uint32_t by, reciprocal;
-};
-
-inline Divisor divisor_of(int32_t by)
-{
-    return {static_cast<uint32_t>(by), 0xFFFFFFFFu / static_cast<uint32_t>(by)};
-}
-
-__device__ inline int32_t operator/(int32_t x, const Divisor &d)
-{
-    const uint32_t u = static_cast<uint32_t>(x), q = __umulhi(u, d.reciprocal);
-    return static_cast<int32_t>(q + (u - q * d.by >= d.by));
-}
-
 struct ExpertArgs {
     const uint8_t *w;     // gate, or the only weight
     int64_t expert_bytes; // of one packed matrix
     const uint16_t *x;    // BF16
     int64_t x_step;
-    Divisor per; // routes that share a row of x
+    sk_divisor per; // routes that share a row of x
     const uint8_t *list;
     int32_t list_step; // bytes
     const int32_t *n;
@@ -42,7 +26,7 @@ struct ExpertArgs {
     int32_t units, steps;      // of K
     int64_t tile_bytes, apart; // of the two tiles of a task
     int32_t tiles, stripes;    // of an expert: tiles of 16 outputs, tasks
-    Divisor of_stripes;
+    sk_divisor of_stripes;
     void *out; // BF16 where gated, else F32
     int64_t out_step;
     int32_t gelu;

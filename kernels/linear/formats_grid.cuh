@@ -2,9 +2,9 @@
  * IQ2. See formats.cuh, table.cuh, docs/formats.md.
  *
  * Indices are a stream of bits through the words of a reader, without gaps, but for the ninth bits
- * of IQ3_S. Where a scale covers 16
- * elements, a lane owns four of each, which is half an entry of eight; two lanes look the same
- * entry up and read a half each. They share the words of indices, so that nothing is stored twice.
+ * of IQ3_S. Where a scale covers 16 elements, a lane owns four of each, which is half an entry of
+ * eight; two lanes look the same entry up and read a half each. They share the words of indices, so
+ * that nothing is stored twice.
  *
  * Signs are eight bits of a lane for a row and block; one word has those of two blocks of both
  * rows, pair p of sixteen in bits 15 - p and 31 - p. Where the eighth sign is the parity of the

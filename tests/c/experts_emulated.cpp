@@ -23,27 +23,10 @@ extern "C" { // ahead of what includes them too
 }
 
 #include "kernels/linear/pack.cuh"
+#include "tests/c/check.h"
 
 namespace
 {
-
-int failures;
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        if (!(condition) && failures++ < 20) {                                                     \
-            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                 \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    } while (0)
-
-uint32_t next_random()
-{
-    static uint64_t state = 20240301;
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<uint32_t>(state >> 33);
-}
 
 float random_float() { return static_cast<float>(next_random() % 2001) / 1000.0f - 1.0f; }
 

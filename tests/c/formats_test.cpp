@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/linear/formats.cuh"
+#include "tests/c/check.h"
 
 extern "C" {
 #include "base/quant.h"
@@ -21,23 +22,6 @@ namespace
 
 constexpr int kUnits = 2;    // of a tile
 constexpr int kRounds = 200; // tiles of a format
-int failures;
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        if (!(condition) && failures++ < 20) {                                                     \
-            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                 \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    } while (0)
-
-uint32_t next_random()
-{
-    static uint64_t state = 20240229;
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<uint32_t>(state >> 33);
-}
 
 bool same(float a, float b)
 {

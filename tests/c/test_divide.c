@@ -20,4 +20,20 @@ static void quotients_are_exact(void)
     }
 }
 
-const sk_test sk_tests_divide[] = {{"quotients_are_exact", quotients_are_exact}, {0}};
+static void quotients_of_any_size_are_exact(void)
+{
+    for (int32_t n = 1; n <= 4096; n++) {
+        const sk_divisor by = sk_divisor_of(n);
+        for (int64_t i = 0; i < INT32_MAX; i += INT32_MAX / 97) {
+            const int64_t at = i / n * n;
+            SK_EXPECT_INT(at / n, sk_quotient((int32_t)at, &by));
+            if (at > 0) SK_EXPECT_INT(at / n - 1, sk_quotient((int32_t)(at - 1), &by));
+        }
+        SK_EXPECT_INT(INT32_MAX / n, sk_quotient(INT32_MAX, &by));
+    }
+}
+
+const sk_test sk_tests_divide[] = {
+    {"quotients_are_exact", quotients_are_exact},
+    {"quotients_of_any_size_are_exact", quotients_of_any_size_are_exact},
+    {0}};
