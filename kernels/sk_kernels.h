@@ -40,6 +40,7 @@ typedef struct sk_launch {
 #define SK_ROUTES_MAX 4096 // that route_list sorts: keys in the shared memory of any GPU
 
 /* One launcher per op, sk_k_<op>(arguments, launch). */
+#define SK_OP_CPU(name, fields)
 #define SK_OP(name, fields) int32_t sk_k_##name(const sk_##name##_args *a, const sk_launch *l);
 #include "op/ops.def"
 

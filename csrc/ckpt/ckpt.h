@@ -65,7 +65,7 @@ typedef enum sk_format { SK_FORMAT_GGUF, SK_FORMAT_SAFETENSORS } sk_format;
 /* Opens what `path` names and checks every directory in it: a GGUF file, or the first of a split
  * model (the others are found by its name); a file that ends in ".safetensors"; an index that ends
  * in ".json" with the files it lists; a folder with model.safetensors.index.json or
- * model.safetensors. Next to safetensors files a config.json is read. `strict` also demands of GGUF
+ * model.safetensors, and then mtp.safetensors too where it is there. Next to safetensors files a config.json is read. `strict` also demands of GGUF
  * that tensors follow each other without gaps and that padding is zero, and of safetensors that
  * tensors have no members beyond the three. */
 SK_MUST_USE sk_code sk_ckpt_open(sk_ckpt **out, const char *path, bool strict, sk_status *st);

@@ -145,9 +145,10 @@ sk_code sk_index_file_check(const sk_ckpt *ck, sk_status *st)
 
 /* ---- a folder -------------------------------------------------------------------------------- */
 
+/* Beside model.safetensors a draft head may lie in a file of its own. */
 static sk_code open_inside(sk_ckpt *ck, const char *folder, bool strict, sk_status *st)
 {
-    char *path = NULL;
+    char *path = NULL, *draft = NULL;
     sk_code rc;
     SK_TRY(sk_path_beside(&path, folder, "model.safetensors.index.json", st));
     if (is_file(path)) {
@@ -164,8 +165,11 @@ static sk_code open_inside(sk_ckpt *ck, const char *folder, bool strict, sk_stat
                              "the folder, found neither",
                              ck->label);
     }
-    rc = sk_ckpt_add_shards(ck, 1, st);
+    rc = sk_path_beside(&draft, folder, "mtp.safetensors", st);
+    if (rc == SK_OK) rc = sk_ckpt_add_shards(ck, is_file(draft) ? 2 : 1, st);
     if (rc == SK_OK) rc = sk_shard_open(ck, 0, path, strict, st);
+    if (rc == SK_OK && is_file(draft)) rc = sk_shard_open(ck, 1, draft, strict, st);
+    sk_mem_free(draft);
     sk_mem_free(path);
     return rc;
 }

@@ -25,8 +25,8 @@ static sk_code check_options(const sk_options *o, sk_status *st)
     if (o->device >= 0 && o->f32)
         return SK_FAIL(st, SK_UNSUPPORTED, "numerics f32: expected device cpu, found cuda:%d",
                        (int)o->device);
-    if ((int)d->kind < 0 || d->kind > SK_DRAFTER_NGRAM)
-        return outside(st, "drafter", "a kind in 0 .. 2", (int64_t)d->kind);
+    if ((int)d->kind < 0 || d->kind >= SK_DRAFTER_COUNT)
+        return outside(st, "drafter", "a kind in 0 .. 3", (int64_t)d->kind);
     if (d->k < 0 || d->k >= SK_WIDTH_MAX) return outside(st, "drafter", "0 .. 15 proposals", d->k);
     if (d->kind != SK_DRAFTER_NONE && d->k < 1)
         return outside(st, "drafter", "at least 1 proposal", d->k);
@@ -63,7 +63,14 @@ static sk_code build_prefill(sk_program *p, sk_status *st)
     sk_plan_init(&p->prefill.plan, "prefill", &p->space);
     SK_TRY(pass_buffers(&p->prefill, &p->space, "prefill", p->options.prefill_chunk, st));
     pass_builder(&b, p, &p->prefill, st);
-    (void)sk_model_trunk(p->model, &b, sk_b_buf(&b, p->prefill.ids), true, NULL);
+    {
+        const sk_trunk t = {.ids = sk_b_buf(&b, p->prefill.ids),
+                            .tokens = p->rb.tokens,
+                            .settle = true,
+                            .cache_only = !p->mtp};
+        const sk_view x = sk_model_trunk(p->model, &b, &t);
+        if (p->mtp) sk_mtp_settle(p->mtp, &b, x, p->rb.tokens, NULL);
+    }
     return sk_b_finish(&b);
 }
 
@@ -80,9 +87,13 @@ static sk_code build_round(sk_program *p, int32_t n_rows, bool full, sk_status *
     sk_plan_init(&r->plan, full ? "round" : "round.greedy", &p->space);
     sk_b_init(&b, &p->space, &r->plan, act_type(o), n_rows, st);
     sk_round_begin(&b, &p->rb);
+    sk_model_commit(p->model, &b, sk_b_buf(&b, p->rb.kept));
+    if (p->mtp) sk_mtp_commit(p->mtp, &b, &p->rb, n_rows);
     sk_round_draft(&b, &p->rb, &o->drafter, sk_model_config(p->model)->vocab, &v);
+    if (p->mtp) sk_mtp_draft(p->mtp, &b, &p->rb, &v);
     sk_round_rows(&b, &p->rb, p->width, &v);
-    x = sk_model_trunk(p->model, &b, v.ids, false, NULL);
+    x = sk_model_trunk(p->model, &b, &(sk_trunk){.ids = v.ids, .tokens = p->rb.tokens});
+    if (p->mtp) sk_mtp_keep(p->mtp, &b, x);
     if (full) {
         x = sk_model_head(p->model, &b, x);
         sk_b_result(&b, x);
@@ -126,7 +137,14 @@ static sk_code open_in(sk_program *p, const sk_ckpt *ck, sk_status *st)
     SK_TRY(check_options(o, st));
     p->width = o->drafter.k + 1;
     p->n_rows = o->slots * p->width;
-    SK_TRY(sk_model_open(&p->model, ck, &p->space, "target.", o->slots, o->ctx, act_type(o), st));
+    {
+        const sk_state_size size = {o->slots, o->ctx, p->width, act_type(o)};
+        const sk_mtp_options mtp = {o->draft != NULL, o->drafter.per_stream, o->drafter.k};
+        SK_TRY(sk_model_open(&p->model, ck, &p->space, "target.", &size, st));
+        if (o->drafter.kind == SK_DRAFTER_MTP)
+            SK_TRY(sk_mtp_open(&p->mtp, p->model, o->draft ? o->draft : ck, &p->space, &size, &mtp,
+                               st));
+    }
     SK_TRY(sk_round_add_buffers(&p->space, o->slots, o->ctx, SK_RING, &o->drafter, &p->rb, st));
     SK_TRY(build_rounds(p, st));
     return build_prefill(p, st);
@@ -148,48 +166,82 @@ void sk_program_close(sk_program *p)
 {
     for (int32_t i = 0; i < p->n_rounds; i++) sk_plan_fini(&p->rounds[i].plan);
     sk_plan_fini(&p->prefill.plan);
+    sk_mtp_close(p->mtp);
     sk_model_close(p->model);
     sk_space_fini(&p->space);
     memset(p, 0, sizeof *p);
 }
 
-static sk_code build_score(sk_score *s, sk_program *p, bool logits, const uint8_t *tap,
-                           sk_status *st)
+/* ---- scoring --------------------------------------------------------------------------------- */
+
+int32_t sk_program_n_taps(const sk_program *p)
+{
+    return SK_TAP_LAYER + sk_model_config(p->model)->n_layer;
+}
+
+int64_t sk_program_tap_width(const sk_program *p, int32_t tap)
 {
     const sk_config *c = sk_model_config(p->model);
-    sk_trunk_taps taps = {.layer = NULL};
+    const sk_hybrid *h = &c->hybrid;
+    switch (tap) {
+    case SK_TAP_LOGITS:
+        return c->vocab;
+    case SK_TAP_MTP_LOGITS:
+        return p->mtp ? c->vocab : 0;
+    case SK_TAP_PLE_ROWS:
+        return h->n_stream && h->ple_layer >= 0 ? (int64_t)(h->ngram - 1) * h->heads_per_ngram : 0;
+    default:
+        return tap >= 0 && tap < sk_program_n_taps(p) ? c->width : 0;
+    }
+}
+
+static void tap(sk_score *s, sk_builder *b, int32_t i, sk_view v)
+{
+    s->taps[i] = v.buf;
+    sk_b_result(b, v);
+}
+
+static sk_code build_score(sk_score *s, sk_program *p, const uint8_t *want, sk_status *st)
+{
+    const int32_t n_layer = sk_model_config(p->model)->n_layer;
+    sk_view *layers = NULL;
+    sk_view x, ple_rows = SK_VIEW_NONE, mtp_logits = SK_VIEW_NONE;
+    sk_trunk t = {.tokens = p->rb.tokens, .settle = true, .layer = want + SK_TAP_LAYER};
     sk_builder b;
-    sk_view x, y;
-    SK_TRY(sk_mem_new((void **)&s->taps, (size_t)c->n_layer, sizeof *s->taps, "score taps", st));
-    SK_TRY(sk_mem_new((void **)&taps.out, (size_t)c->n_layer, sizeof *taps.out, "score taps", st));
-    taps.layer = tap;
+    SK_TRY(sk_mem_new((void **)&layers, (size_t)n_layer, sizeof *layers, "score taps", st));
     pass_builder(&b, p, &s->pass, st);
-    x = sk_model_trunk(p->model, &b, sk_b_buf(&b, s->pass.ids), false, &taps);
-    for (int i = 0; i < c->n_layer; i++) {
-        s->taps[i] = -1;
-        if (!tap || !tap[i]) continue;
-        s->taps[i] = taps.out[i].buf;
-        sk_b_result(&b, taps.out[i]);
+    t.ids = sk_b_buf(&b, s->pass.ids);
+    t.out = layers;
+    t.ple_rows = &ple_rows;
+    x = sk_model_trunk(p->model, &b, &t);
+    for (int32_t i = 0; i < n_layer; i++)
+        if (want[SK_TAP_LAYER + i]) tap(s, &b, SK_TAP_LAYER + i, layers[i]);
+    if (want[SK_TAP_PLE_ROWS]) tap(s, &b, SK_TAP_PLE_ROWS, ple_rows);
+    if (want[SK_TAP_LOGITS]) tap(s, &b, SK_TAP_LOGITS, sk_model_head(p->model, &b, x));
+    if (want[SK_TAP_MTP_LOGITS]) {
+        sk_mtp_settle(p->mtp, &b, x, p->rb.tokens, &mtp_logits);
+        tap(s, &b, SK_TAP_MTP_LOGITS, mtp_logits);
     }
-    s->logits = -1;
-    if (logits) {
-        y = sk_model_head(p->model, &b, x);
-        sk_b_result(&b, y);
-        s->logits = y.buf;
-    }
-    sk_mem_free(taps.out);
+    sk_mem_free(layers);
     return sk_b_finish(&b);
 }
 
-sk_code sk_score_open(sk_score *out, sk_program *p, int32_t n_rows, bool logits, const uint8_t *tap,
+sk_code sk_score_open(sk_score *out, sk_program *p, int32_t n_rows, const uint8_t *want,
                       sk_status *st)
 {
+    const int32_t n = sk_program_n_taps(p);
     sk_code rc;
     memset(out, 0, sizeof *out);
+    for (int32_t i = 0; i < n; i++)
+        if (want[i] && !sk_program_tap_width(p, i))
+            return SK_FAIL(st, SK_INVALID, "score: expected what this model has, found output %d",
+                           (int)i);
+    SK_TRY(sk_mem_new((void **)&out->taps, (size_t)n, sizeof *out->taps, "score taps", st));
+    for (int32_t i = 0; i < n; i++) out->taps[i] = -1;
     out->space_mark = p->space.n;
     sk_plan_init(&out->pass.plan, "score", &p->space);
     rc = pass_buffers(&out->pass, &p->space, "score", n_rows, st);
-    if (rc == SK_OK) rc = build_score(out, p, logits, tap, st);
+    if (rc == SK_OK) rc = build_score(out, p, want, st);
     if (rc != SK_OK) sk_score_close(out, p);
     return rc;
 }

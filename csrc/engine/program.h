@@ -5,8 +5,7 @@
 #ifndef SK_PROGRAM_H
 #define SK_PROGRAM_H
 
-#include "model/model.h"
-#include "plan/round.h"
+#include "model/mtp.h"
 
 /* GRAPH: recorded once, replayed. EAGER: launched step by step. DIRECT: one step at a time, waiting
  * and checking after each. The last two are for diagnosis. */
@@ -31,6 +30,7 @@ typedef struct sk_options {
     bool edges;            // programmatic edges, where the device has them
     bool capacities;       // rounds of smaller capacities too; a device has them anyway
     sk_drafter drafter;
+    const sk_ckpt *draft; // the drafter's own checkpoint, NULL: it is in the target's
     sk_progress progress;
 } sk_options;
 
@@ -59,6 +59,7 @@ typedef struct sk_program {
     sk_options options;
     sk_space space;
     sk_model *model; // the target
+    sk_mtp *mtp;     // the draft head, or NULL
     sk_round_bufs rb;
     int32_t width;  // W
     int32_t n_rows; // largest P: B * W
@@ -80,18 +81,24 @@ SK_MUST_USE sk_code sk_program_open(sk_program *out, const sk_ckpt *ck, const sk
                                     sk_status *st);
 void sk_program_close(sk_program *p); // accepts a zeroed struct
 
-/* A scoring pass that yields logits and, where `tap` is set, the residual stream after a layer. Its
- * buffers are appended to the program's space; sk_score_close removes them again, so at most one
- * such pass is open at a time. */
+/* What a scoring pass can yield, a row for each token. Layers follow. */
+enum { SK_TAP_LOGITS, SK_TAP_MTP_LOGITS, SK_TAP_PLE_ROWS, SK_TAP_LAYER };
+
+/* Number of taps, elements of a row of one (0: this model has no such thing), and their type: F32,
+ * or I32 (SK_TAP_PLE_ROWS). */
+int32_t sk_program_n_taps(const sk_program *p);
+int64_t sk_program_tap_width(const sk_program *p, int32_t tap);
+
+/* A scoring pass that yields what `want` flags. Its buffers are appended to the program's space;
+ * sk_score_close removes them again, so at most one such pass is open at a time. */
 typedef struct sk_score {
     sk_pass pass;
-    int32_t logits; // -1 when not wanted
-    int32_t *taps;  // [n_layer] transient F32 [P, dim], -1 where not wanted
+    int32_t *taps; // [n_taps] transients [P, width], -1 where not wanted
     size_t space_mark;
 } sk_score;
 
-SK_MUST_USE sk_code sk_score_open(sk_score *out, sk_program *p, int32_t n_rows, bool logits,
-                                  const uint8_t *tap, sk_status *st);
+SK_MUST_USE sk_code sk_score_open(sk_score *out, sk_program *p, int32_t n_rows, const uint8_t *want,
+                                  sk_status *st);
 void sk_score_close(sk_score *s, sk_program *p);
 
 #endif

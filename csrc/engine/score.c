@@ -71,13 +71,12 @@ static sk_code take_memory(sk_session *s, sk_status *st)
     return rc;
 }
 
-sk_code sk_session_score_begin(sk_session *s, int32_t slot, bool logits, const uint8_t *layer,
-                               sk_status *st)
+sk_code sk_session_score_begin(sk_session *s, int32_t slot, const uint8_t *want, sk_status *st)
 {
     sk_code rc;
     SK_TRY(sk_session_check_slot(s, slot, true, st));
     SK_TRY(sk_session_reset(s, slot, st));
-    SK_TRY(sk_score_open(&s->score, &s->prog, SCORE_ROWS, logits, layer, st));
+    SK_TRY(sk_score_open(&s->score, &s->prog, SCORE_ROWS, want, st));
     s->scoring = true;
     s->score_slot = slot;
     s->score_pos = 0;
@@ -101,14 +100,16 @@ void sk_session_score_end(sk_session *s)
     if (sk_session_reset(s, s->score_slot, NULL) != SK_OK) return;
 }
 
-static sk_code copy_out(const sk_session *s, int32_t buf, int32_t n, float *out, sk_status *st)
+static sk_code copy_out(const sk_session *s, int32_t buf, int32_t n, void *out, sk_status *st)
 {
     const sk_buf *b = &s->prog.space.bufs[buf];
     return sk_place_read(&s->place, out, sk_bound_find(&s->score_bound, buf),
-                         (uint64_t)n * (uint64_t)b->dim[1] * sizeof *out, st);
+                         (uint64_t)n * (uint64_t)b->dim[1] * 4, st); // F32 or I32
 }
 
-static sk_code write_rows(sk_session *s, const int32_t *ids, int32_t n, sk_status *st)
+/* The tokens enter the window too, with the one after them: hashed embeddings look back in it, and
+ * a draft head looks ahead. */
+static sk_code write_rows(sk_session *s, const int32_t *ids, int32_t n, int32_t next, sk_status *st)
 {
     sk_row rows[SCORE_ROWS];
     int32_t pass_ids[SCORE_ROWS];
@@ -118,14 +119,18 @@ static sk_code write_rows(sk_session *s, const int32_t *ids, int32_t n, sk_statu
     }
     SK_TRY(sk_place_write(&s->place, s->score_addr[0], rows, sizeof rows, st));
     SK_TRY(sk_place_write(&s->place, s->score_addr[1], pass_ids, sizeof pass_ids, st));
+    SK_TRY(sk_place_write(&s->place, sk_token_at(s, s->score_slot, s->score_pos), ids,
+                          (uint64_t)n * sizeof *ids, st));
+    SK_TRY(sk_place_write(&s->place, sk_token_at(s, s->score_slot, s->score_pos + n), &next,
+                          sizeof next, st));
     return sk_place_write(&s->place, s->score_addr[2], &n, sizeof n, st);
 }
 
-sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int32_t n, float *logits,
-                              float *const *out, sk_status *st)
+sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int32_t n, int32_t next,
+                              void *const *out, sk_status *st)
 {
     const sk_pass *pass = &s->score.pass;
-    const int32_t n_layer = sk_model_config(s->prog.model)->n_layer;
+    const int32_t n_taps = sk_program_n_taps(&s->prog);
     if (!s->scoring)
         return SK_FAIL(st, SK_STATE, "score: expected an open scoring pass, found none");
     if (n < 1 || n > pass->n_rows || s->score_pos + n > s->prog.options.ctx)
@@ -133,14 +138,15 @@ sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int32_t n, floa
                        "score: expected 1 .. %d tokens in a context of %d, found %d at %d",
                        (int)pass->n_rows, (int)s->prog.options.ctx, (int)n, (int)s->score_pos);
     SK_TRY(sk_session_check_ids(s, ids, n, st));
-    for (int32_t i = 0; i < n_layer; i++)
-        if (s->score.taps[i] >= 0 && out && !out[i])
-            return SK_FAIL(st, SK_INVALID, "score: expected room for layer %d, found none", (int)i);
-    SK_TRY(write_rows(s, ids, n, st));
+    if (next >= 0) SK_TRY(sk_session_check_ids(s, &next, 1, st));
+    for (int32_t i = 0; i < n_taps; i++)
+        if (s->score.taps[i] >= 0 && !out[i])
+            return SK_FAIL(st, SK_INVALID, "score: expected room for output %d, found none",
+                           (int)i);
+    SK_TRY(write_rows(s, ids, n, next >= 0 ? next : 0, st));
     SK_TRY(sk_session_run(s, &s->score_bound, SK_STAGE_CONTROL, SK_STAGE_PUBLISH, st));
     s->score_pos += n;
-    if (logits && s->score.logits >= 0) SK_TRY(copy_out(s, s->score.logits, n, logits, st));
-    for (int32_t i = 0; out && i < n_layer; i++)
+    for (int32_t i = 0; i < n_taps; i++)
         if (s->score.taps[i] >= 0) SK_TRY(copy_out(s, s->score.taps[i], n, out[i], st));
     return SK_OK;
 }

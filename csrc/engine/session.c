@@ -465,7 +465,9 @@ sk_code sk_session_draft(sk_session *s, int32_t slot, const int32_t *ids, int64_
     const sk_round_plan *r = &s->prog.rounds[0];
     int32_t count;
     SK_TRY(sk_session_start(s, slot, ids, n_ids, &request, false, st));
-    // None of the present drafters looks at hidden states, so the token window is all it takes.
+    // But for a draft head, which looks at hidden states, the token window is all it takes.
+    if (s->prog.mtp)
+        while (s->host[slot].next < s->host[slot].end) SK_TRY(run_chunk(s, slot, st));
     SK_TRY(sk_session_activate(s, slot, st));
     SK_TRY(sk_session_run(s, &s->rounds[0], SK_STAGE_DRAFT, SK_STAGE_DRAFT, st));
     SK_TRY(sk_place_read(&s->place, &count,

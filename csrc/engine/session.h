@@ -86,15 +86,16 @@ SK_MUST_USE sk_code sk_session_draft(sk_session *s, int32_t slot, const int32_t 
                                      int32_t *out, int32_t *n, sk_status *st);
 
 /* Teacher-forced scoring by the decode path, in an idle slot: begin, any number of steps that each
- * append up to sk_session_score_rows() tokens, end. `layer`: flags [n_layer] or NULL. While scoring
- * is open no round may run. */
-SK_MUST_USE sk_code sk_session_score_begin(sk_session *s, int32_t slot, bool logits,
-                                           const uint8_t *layer, sk_status *st);
+ * append up to sk_session_score_rows() tokens, end. `want`: flags [sk_program_n_taps]. While
+ * scoring is open no round may run. */
+SK_MUST_USE sk_code sk_session_score_begin(sk_session *s, int32_t slot, const uint8_t *want,
+                                           sk_status *st);
 int32_t sk_session_score_rows(const sk_session *s);
-/* logits: F32 [n, V] or NULL; out: [n_layer] pointers to F32 [n, dim], read where flagged, or NULL.
+/* next: the token behind these, or -1 when there is none, and then the draft head's last row means
+ * nothing. out: [sk_program_n_taps] pointers to rows [n, width] of four bytes, read where wanted.
  */
 SK_MUST_USE sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int32_t n,
-                                          float *logits, float *const *out, sk_status *st);
+                                          int32_t next, void *const *out, sk_status *st);
 void sk_session_score_end(sk_session *s);
 
 /* ---- measuring, on a device (STATE on the CPU) ---- */

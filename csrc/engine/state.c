@@ -29,7 +29,7 @@ static uint64_t kept_bytes(const sk_session *s, size_t buf, int32_t n)
     uint64_t slot_bytes = b->bytes / (uint64_t)b->dim[0];
     if (b->role != SK_ROLE_STATE || b->keep == SK_KEEP_NONE) return 0;
     if (b->keep == SK_KEEP_ALL) return slot_bytes;
-    return slot_bytes / (uint64_t)b->dim[1] * (uint64_t)(n + b->keep_extra);
+    return slot_bytes / (uint64_t)b->dim[1] * (uint64_t)((n + b->keep_extra) / b->keep_unit);
 }
 
 /* A state is meaningful for the same architecture, geometry, numerics and state buffers. */
@@ -45,9 +45,10 @@ static void layout_digest(const sk_session *s, uint8_t out[SK_SHA256_BYTES])
                    (int)c->window_pattern, (double)c->rope_base, (double)c->rope_base_local,
                    (double)c->rope_scale, (double)c->attn_scale, (double)c->rms_eps);
     sk_sha256_add(&sha, line, strlen(line));
+    if (c->hybrid.n_stream) sk_sha256_add(&sha, &c->hybrid, sizeof c->hybrid);
     for (size_t i = 0; i < s->prog.space.n; i++) {
         const sk_buf *b = &s->prog.space.bufs[i];
-        uint64_t unit = kept_bytes(s, i, 1);
+        uint64_t unit = kept_bytes(s, i, sk_max_i32(1, b->keep_unit));
         // Files may carry factors on the rotary frequencies: they are in these tables.
         if (b->role == SK_ROLE_WEIGHT && strstr(b->name, "rope_freq"))
             sk_sha256_add(&sha, b->source, b->bytes);

@@ -197,16 +197,16 @@ static sk_code bind_all(dense *w, sk_binder *b, const sk_config *c)
 /* ---- state --------------------------------------------------------------------------------- */
 
 static sk_code add_state(dense *w, const sk_config *c, sk_space *space, const char *prefix,
-                         int32_t n_slots, int32_t ctx, sk_dtype act, sk_status *st)
+                         const sk_state_size *size, sk_status *st)
 {
-    const int64_t dim[4] = {n_slots, ctx, c->n_kv, c->head_dim};
+    const int64_t dim[4] = {size->slots, size->ctx, c->n_kv, c->head_dim};
     char name[SK_NAME_MAX];
     for (int i = 0; i < c->n_layer; i++) {
         layer *l = &w->layers[i];
         (void)snprintf(name, sizeof name, "%.15sblk.%d.k_cache", prefix, i);
-        SK_TRY(sk_space_add(space, name, SK_ROLE_STATE, act, 4, dim, &l->k_cache, st));
+        SK_TRY(sk_space_add(space, name, SK_ROLE_STATE, size->act, 4, dim, &l->k_cache, st));
         (void)snprintf(name, sizeof name, "%.15sblk.%d.v_cache", prefix, i);
-        SK_TRY(sk_space_add(space, name, SK_ROLE_STATE, act, 4, dim, &l->v_cache, st));
+        SK_TRY(sk_space_add(space, name, SK_ROLE_STATE, size->act, 4, dim, &l->v_cache, st));
         sk_space_keep(space, l->k_cache, SK_KEEP_ROWS, 0);
         sk_space_keep(space, l->v_cache, SK_KEEP_ROWS, 0);
     }
@@ -228,8 +228,7 @@ static sk_code refuse_experts(const sk_config *c, const sk_ckpt *ck, sk_status *
 }
 
 static sk_code open_with(traits is, sk_model *m, const sk_ckpt *ck, sk_space *space,
-                         const char *prefix, int32_t n_slots, int32_t ctx, sk_dtype act,
-                         sk_status *st)
+                         const char *prefix, const sk_state_size *size, sk_status *st)
 {
     const sk_config *c = &m->config;
     sk_binder binder;
@@ -245,7 +244,7 @@ static sk_code open_with(traits is, sk_model *m, const sk_ckpt *ck, sk_space *sp
     rc = bind_all(w, &binder, c);
     sk_binder_fini(&binder);
     SK_TRY(rc);
-    return add_state(w, c, space, prefix, n_slots, ctx, act, st);
+    return add_state(w, c, space, prefix, size, st);
 }
 
 static void close_dense(sk_model *m)
@@ -309,26 +308,25 @@ static void feed_forward(const dense *w, const layer *l, const sk_config *c, sk_
     add_to_stream(c, b, x, h, &l->down, l->post_ffn);
 }
 
-static sk_view trunk(const sk_model *m, sk_builder *b, sk_view ids, bool cache_only,
-                     const sk_trunk_taps *taps)
+static sk_view trunk(const sk_model *m, sk_builder *b, const sk_trunk *t)
 {
     const dense *w = m->self;
     const sk_config *c = &m->config;
     sk_view x;
     sk_b_at(b, "embd");
-    x = sk_b_gather_rows(b, w->embd, ids, w->is.embd_scale ? sqrtf((float)c->dim) : 1);
+    x = sk_b_gather_rows(b, w->embd, t->ids, w->is.embd_scale ? sqrtf((float)c->dim) : 1);
     for (int i = 0; i < c->n_layer; i++) {
         const layer *l = &w->layers[i];
         const bool last = i + 1 == c->n_layer;
         sk_b_at(b, "blk.%d.attn", i);
-        if (cache_only && last) {
+        if (t->cache_only && last) {
             append_only(w, l, c, b, x);
             return (sk_view)SK_VIEW_NONE;
         }
         attention(w, l, c, b, x);
         sk_b_at(b, "blk.%d.ffn", i);
         feed_forward(w, l, c, b, x);
-        if (taps && taps->layer && taps->layer[i]) taps->out[i] = sk_b_copy_rows(b, x);
+        if (t->layer && t->layer[i]) t->out[i] = sk_b_copy_rows(b, x);
     }
     return x;
 }
@@ -363,13 +361,12 @@ static sk_code whole_head_rotates(const sk_config *c, const sk_ckpt *ck, sk_stat
 /* Declares the recipe `name` with the given traits. */
 #define RECIPE(name, ...)                                                                          \
     static sk_code open_##name(sk_model *m, const sk_ckpt *ck, sk_space *space,                    \
-                               const char *prefix, int32_t n_slots, int32_t ctx, sk_dtype act,     \
-                               sk_status *st)                                                      \
+                               const char *prefix, const sk_state_size *size, sk_status *st)       \
     {                                                                                              \
         SK_TRY(whole_head_rotates(&m->config, ck, st));                                            \
-        return open_with((traits){__VA_ARGS__}, m, ck, space, prefix, n_slots, ctx, act, st);      \
+        return open_with((traits){__VA_ARGS__}, m, ck, space, prefix, size, st);                   \
     }                                                                                              \
-    const sk_arch sk_arch_##name = {#name, open_##name, close_dense, trunk, head, head_argmax}
+    const sk_arch sk_arch_##name = {#name, open_##name, close_dense, trunk, head, head_argmax, NULL}
 
 RECIPE(llama, .neox = false);
 RECIPE(qwen2, .neox = true);

@@ -6,12 +6,12 @@
 #include <string.h>
 
 static const sk_arch *const archs[] = {&sk_arch_llama, &sk_arch_qwen2, &sk_arch_qwen3,
-                                       &sk_arch_gemma3};
+                                       &sk_arch_gemma3, &sk_arch_flash_next};
 
-const char *sk_model_archs(void) { return "llama, qwen2, qwen3, gemma3"; }
+const char *sk_model_archs(void) { return "llama, qwen2, qwen3, gemma3, qwen4exp"; }
 
 sk_code sk_model_open(sk_model **out, const sk_ckpt *ck, sk_space *space, const char *prefix,
-                      int32_t n_slots, int32_t ctx, sk_dtype act, sk_status *st)
+                      const sk_state_size *size, sk_status *st)
 {
     sk_model *m = NULL;
     const sk_arch *arch = NULL;
@@ -27,7 +27,7 @@ sk_code sk_model_open(sk_model **out, const sk_ckpt *ck, sk_space *space, const 
     SK_TRY(sk_mem_new((void **)&m, 1, sizeof *m, "model", st));
     m->arch = arch;
     rc = sk_config_read(ck, &m->config, st);
-    if (rc == SK_OK) rc = arch->open(m, ck, space, prefix, n_slots, ctx, act, st);
+    if (rc == SK_OK) rc = arch->open(m, ck, space, prefix, size, st);
     if (rc != SK_OK) {
         sk_model_close(m);
         return rc;
@@ -45,10 +45,14 @@ void sk_model_close(sk_model *m)
 
 const sk_config *sk_model_config(const sk_model *m) { return &m->config; }
 
-sk_view sk_model_trunk(const sk_model *m, sk_builder *b, sk_view ids, bool cache_only,
-                       const sk_trunk_taps *taps)
+sk_view sk_model_trunk(const sk_model *m, sk_builder *b, const sk_trunk *t)
 {
-    return m->arch->trunk(m, b, ids, cache_only, taps);
+    return m->arch->trunk(m, b, t);
+}
+
+void sk_model_commit(const sk_model *m, sk_builder *b, sk_view kept)
+{
+    if (m->arch->commit) m->arch->commit(m, b, kept);
 }
 
 sk_view sk_model_head(const sk_model *m, sk_builder *b, sk_view x)

@@ -10,27 +10,42 @@
 
 typedef struct sk_model sk_model;
 
-/* Reads the configuration, binds every tensor into `space`, adds the state buffers for `n_slots`
- * requests of up to `ctx` positions. `act` is BF16 or F32. UNSUPPORTED for an unknown architecture.
- */
+/* What states are made for: requests, positions of each, rows of one in a verify pass; `act` is
+ * BF16 or F32. */
+typedef struct sk_state_size {
+    int32_t slots, ctx, width;
+    sk_dtype act;
+} sk_state_size;
+
+/* Reads the configuration, binds every tensor into `space`, adds the state buffers. UNSUPPORTED for
+ * an unknown architecture. */
 SK_MUST_USE sk_code sk_model_open(sk_model **out, const sk_ckpt *ck, sk_space *space,
-                                  const char *prefix, int32_t n_slots, int32_t ctx, sk_dtype act,
-                                  sk_status *st);
+                                  const char *prefix, const sk_state_size *size, sk_status *st);
 void sk_model_close(sk_model *m); // accepts NULL
 
 const sk_config *sk_model_config(const sk_model *m);
 
-/* What a caller wants out of the trunk beside its result. */
-typedef struct sk_trunk_taps {
-    const uint8_t *layer; // [n_layer] flags, or NULL: copy the residual stream after that layer
-    sk_view *out;         // [n_layer] F32 [P, dim] copies
-} sk_trunk_taps;
+/* A pass through the trunk, and what the caller wants out of it beside its result. */
+typedef struct sk_trunk {
+    sk_view ids;    // I32 [P]
+    int32_t tokens; // buffer I32 [B, C+1], the token window
+    // All rows of the pass are kept: states take them in at once. Else they wait for the next
+    // commit, but for those in caches by position.
+    bool settle;
+    // The trunk ends once every layer's state is written, without a result: the prefill of all but
+    // the last token needs no more.
+    bool cache_only;
+    const uint8_t *layer; // [n_layer] flags, or NULL: copy the residual after that layer
+    sk_view *out;         // [n_layer] F32 [P, width] copies
+    sk_view *ple_rows;    // NULL, or I32 [P, G] rows of the hashed embedding where there is one
+} sk_trunk;
 
-/* Embedding and all layers for the rows of the pass; appends their K/V. Returns the residual stream
- * F32 [P, dim] before the final norm. With `cache_only` it stops once every layer's state is
- * written and returns an absent view: the prefill of all but the last token needs no more. */
-sk_view sk_model_trunk(const sk_model *m, sk_builder *b, sk_view ids, bool cache_only,
-                       const sk_trunk_taps *taps);
+/* Embedding and all layers for the rows of the pass. Returns the residual F32 [P, width] ahead of
+ * the last norm, or an absent view with cache_only. */
+sk_view sk_model_trunk(const sk_model *m, sk_builder *b, const sk_trunk *t);
+
+/* Commit stage: states take in the rows that were kept, kept I32 [B]. */
+void sk_model_commit(const sk_model *m, sk_builder *b, sk_view kept);
 
 /* Final norm and vocabulary projection: F32 [P, vocab]. */
 sk_view sk_model_head(const sk_model *m, sk_builder *b, sk_view x);
@@ -45,12 +60,12 @@ const char *sk_model_archs(void);
 typedef struct sk_arch {
     const char *name;
     sk_code (*open)(sk_model *m, const sk_ckpt *ck, sk_space *space, const char *prefix,
-                    int32_t n_slots, int32_t ctx, sk_dtype act, sk_status *st);
+                    const sk_state_size *size, sk_status *st);
     void (*close)(sk_model *m);
-    sk_view (*trunk)(const sk_model *m, sk_builder *b, sk_view ids, bool cache_only,
-                     const sk_trunk_taps *taps);
+    sk_view (*trunk)(const sk_model *m, sk_builder *b, const sk_trunk *t);
     sk_view (*head)(const sk_model *m, sk_builder *b, sk_view x);
     sk_view (*head_argmax)(const sk_model *m, sk_builder *b, sk_view x);
+    void (*commit)(const sk_model *m, sk_builder *b, sk_view kept); // NULL: nothing to do
 } sk_arch;
 
 struct sk_model {
@@ -60,5 +75,6 @@ struct sk_model {
 };
 
 extern const sk_arch sk_arch_llama, sk_arch_qwen2, sk_arch_qwen3, sk_arch_gemma3; // dense.c
+extern const sk_arch sk_arch_flash_next;                                          // flash.c
 
 #endif

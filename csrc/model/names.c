@@ -28,10 +28,12 @@ static const char *const gemma3[][2] = {{"attn_norm", "input_layernorm"},
                                         {NULL, NULL}};
 
 static const sk_hf_arch archs[] = {
-    {"llama", "llama", "silu", false, false, 0, common},
-    {"qwen2", "qwen2", "silu", false, false, 0, common},
-    {"qwen3", "qwen3", "silu", false, false, 128, common},
-    {"gemma3_text", "gemma3", "gelu_pytorch_tanh", true, true, 256, gemma3},
+    {"llama", "llama", "silu", false, false, 0, common, NULL},
+    {"qwen2", "qwen2", "silu", false, false, 0, common, NULL},
+    {"qwen3", "qwen3", "silu", false, false, 128, common, NULL},
+    {"gemma3_text", "gemma3", "gelu_pytorch_tanh", true, true, 256, gemma3, NULL},
+    {"qwen4_exp", "qwen4exp", "silu", false, true, 0, NULL, sk_flash_tensor},
+    {"qwen4_exp_text", "qwen4exp", "silu", false, true, 0, NULL, sk_flash_tensor},
 };
 
 /* Outside the layers, the same everywhere. */
@@ -55,6 +57,22 @@ static const char *const keys[][2] = {
     {"final_logit_softcapping", "final_logit_softcapping"},
     {"expert_count", "num_local_experts"},
     {"vocab_size", "vocab_size"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+    {"ssm.conv_kernel", "linear_conv_kernel_dim"},
+    {"ssm.state_size", "linear_key_head_dim"},
+    {"ssm.group_count", "linear_num_key_heads"},
+    {"ssm.time_step_rank", "linear_num_value_heads"},
+    {"hyper_connection.count", "hc_count"},
+    {"hyper_connection.low_rank", "hc_lowrank"},
+    {"attention.indexer.head_count", "indexer_n_heads"},
+    {"attention.indexer.key_length", "indexer_head_dim"},
+    {"attention.indexer.top_k", "indexer_budget"},
+    {"ple.ngram_size", "ngram_size"},
+    {"ple.heads_per_ngram", "heads_per_ngram"},
+    {"ple.conv_kernel", "ple_conv_kernel_size"},
+    {"nextn_predict_layers", "mtp_num_hidden_layers"},
 };
 
 const sk_hf_arch *sk_hf_arch_find(const char *model_type, size_t n)
@@ -83,8 +101,10 @@ static bool hf_layer(const sk_hf_arch *arch, const char *gguf, char out[SK_TENSO
     return false;
 }
 
-bool sk_hf_tensor(const sk_hf_arch *arch, const char *gguf, char out[SK_TENSOR_NAME_MAX])
+bool sk_hf_tensor(const sk_hf_arch *arch, const char *gguf, int32_t draft,
+                  char out[SK_TENSOR_NAME_MAX])
 {
+    if (arch->tensor) return arch->tensor(gguf, draft, out);
     if (strncmp(gguf, "blk.", 4) == 0) return hf_layer(arch, gguf, out);
     for (size_t i = 0; i < SK_COUNT(outer); i++) {
         size_t n = strlen(outer[i][0]);

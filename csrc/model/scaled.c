@@ -259,7 +259,7 @@ sk_code sk_bind_lin(sk_binder *b, int64_t n_out, int64_t n_in, sk_lin *out, cons
     (void)vsnprintf(l.base, sizeof l.base, fmt, ap);
     va_end(ap);
     (void)snprintf(name, sizeof name, "%s.weight", l.base);
-    if (b->hf && sk_hf_tensor(b->hf, name, l.hf)) l.hf[strlen(l.hf) - strlen(".weight")] = 0;
+    if (b->hf && sk_binder_name(b, name, l.hf)) l.hf[strlen(l.hf) - strlen(".weight")] = 0;
     SK_TRY(bind_weight(&l, &result));
     SK_TRY(sk_bind_vector_opt(b, n_out, &result.bias, "%s.bias", l.base));
     *out = result;

@@ -18,6 +18,8 @@ sk_code sk_binder_init(sk_binder *b, const sk_ckpt *ck, sk_space *space, const c
     b->space = space;
     b->prefix = prefix;
     b->st = st;
+    b->draft = -1;
+    b->nested = sk_ckpt_find_tensor(ck, "model.language_model.embed_tokens.weight") != NULL;
     SK_TRY(sk_config_arch(ck, arch, &b->hf, st));
     return sk_mem_new((void **)&b->used, sk_ckpt_n_tensors(ck), 1, "weight binding", st);
 }
@@ -36,13 +38,23 @@ void sk_binder_fini(sk_binder *b)
         va_end(ap);                                                                                \
     } while (0)
 
-const sk_tensor *sk_binder_find(const sk_binder *b, const char *name, char real[SK_TENSOR_NAME_MAX])
+bool sk_binder_name(const sk_binder *b, const char *name, char real[SK_TENSOR_NAME_MAX])
 {
+    char plain[SK_TENSOR_NAME_MAX];
     if (!b->hf)
         (void)snprintf(real, SK_TENSOR_NAME_MAX, "%s", name);
-    else if (!sk_hf_tensor(b->hf, name, real))
-        return NULL;
-    return sk_ckpt_find_tensor(b->ck, real);
+    else if (!sk_hf_tensor(b->hf, name, b->draft, plain))
+        return false;
+    else if (b->nested && strncmp(plain, "model.", 6) == 0)
+        (void)snprintf(real, SK_TENSOR_NAME_MAX, "model.language_model.%.130s", plain + 6);
+    else
+        (void)snprintf(real, SK_TENSOR_NAME_MAX, "%s", plain);
+    return true;
+}
+
+const sk_tensor *sk_binder_find(const sk_binder *b, const char *name, char real[SK_TENSOR_NAME_MAX])
+{
+    return sk_binder_name(b, name, real) ? sk_ckpt_find_tensor(b->ck, real) : NULL;
 }
 
 bool sk_binder_has(const sk_binder *b, const char *fmt, ...)
@@ -61,6 +73,15 @@ bool sk_binder_skip(sk_binder *b, const char *name)
     const sk_tensor *t = sk_binder_find(b, name, real);
     if (t) sk_binder_mark(b, t);
     return t != NULL;
+}
+
+void sk_binder_skip_all(sk_binder *b, const char *beginning)
+{
+    const size_t n = strlen(beginning);
+    for (size_t i = 0; i < sk_ckpt_n_tensors(b->ck); i++) {
+        const sk_tensor *t = sk_ckpt_tensor(b->ck, i);
+        if (t->name.n >= n && memcmp(t->name.p, beginning, n) == 0) b->used[i] = 1;
+    }
 }
 
 static void shape_text(char *out, size_t size, const sk_tensor *t)
@@ -143,13 +164,15 @@ sk_code sk_bind_matrix(sk_binder *b, int64_t n_out, int64_t n_in, int32_t *out, 
     return sk_space_add_weight(b->space, buf, t->type, 2, dim, t->data, out, b->st);
 }
 
-/* Norms of some Hugging Face models are stored without the one that is added to them. */
+/* Norms of some Hugging Face models are stored without the one that is added to them. Not that of
+ * a recurrence, whose gain is all there is. */
 static bool wants_one(const sk_binder *b, const char *name)
 {
     static const char end[] = "norm.weight";
     size_t n = strlen(name);
-    return b->hf && b->hf->norm_plus_one && n >= sizeof end - 1 &&
-           strcmp(name + n - (sizeof end - 1), end) == 0;
+    if (!b->hf || !b->hf->norm_plus_one || strstr(name, ".ssm_norm.")) return false;
+    return strstr(name, ".ple_norm_") ||
+           (n >= sizeof end - 1 && strcmp(name + n - (sizeof end - 1), end) == 0);
 }
 
 static sk_code bind_vector(sk_binder *b, int64_t n, int32_t *out, const char *name)
@@ -187,6 +210,121 @@ sk_code sk_bind_vector_opt(sk_binder *b, int64_t n, int32_t *out, const char *fm
     FORMAT_NAME(name, fmt);
     *out = -1;
     return sk_binder_find(b, name, real) ? bind_vector(b, n, out, name) : SK_OK;
+}
+
+/* ---- constants and stacks -------------------------------------------------------------------- */
+
+static bool is_plane(const sk_tensor *t, int64_t rows, int64_t columns)
+{
+    int32_t at = 0;
+    for (int32_t i = 0; i < t->n_dims; i++) {
+        const uint64_t want = at == 0 ? (uint64_t)rows : (uint64_t)columns;
+        if (t->dim[i] == 1 && (want != 1 || at > 1)) continue;
+        if (at > 1 || t->dim[i] != want) return false;
+        at++;
+    }
+    return t->n_elems == (uint64_t)rows * (uint64_t)columns;
+}
+
+sk_code sk_bind_values(sk_binder *b, int64_t rows, int64_t columns, float **out, const char *fmt,
+                       ...)
+{
+    char name[SK_NAME_MAX], real[SK_TENSOR_NAME_MAX], expected[48];
+    const sk_tensor *t;
+    float *values = NULL;
+    uint64_t row_bytes = 0;
+    FORMAT_NAME(name, fmt);
+    SK_TRY(need(b, name, real, &t));
+    if (!is_plane(t, rows, columns)) {
+        if (columns > 1)
+            (void)snprintf(expected, sizeof expected, "%lld,%lld", (long long)rows,
+                           (long long)columns);
+        else
+            (void)snprintf(expected, sizeof expected, "%lld", (long long)rows);
+        return sk_binder_bad_shape(b, real, expected, t);
+    }
+    SK_TRY(sk_mem_new((void **)&values, (size_t)t->n_elems, sizeof *values, name, b->st));
+    // Row by row, as the file has them: blocks end with a row.
+    const int64_t row = t->n_dims ? (int64_t)t->dim[t->n_dims - 1] : 1;
+    (void)sk_dtype_row_bytes(t->type, (uint64_t)row, &row_bytes);
+    for (uint64_t i = 0; i < t->n_elems / (uint64_t)row; i++)
+        sk_quant_row(t->type, t->data + i * row_bytes, (uint64_t)row, values + i * (uint64_t)row);
+    *out = values;
+    return SK_OK;
+}
+
+sk_code sk_bind_const(sk_binder *b, const char *name, int32_t dtype, int32_t rank,
+                      const int64_t *dim, const void *values, int32_t *out)
+{
+    char buf[SK_NAME_MAX];
+    sk_binder_buffer(b, name, buf);
+    SK_TRY(sk_space_add_const(b->space, buf, dtype, rank, dim, values, out, b->st));
+    b->space->bufs[*out].as_is = true;
+    return SK_OK;
+}
+
+/* The matrices are `pieces`. */
+static sk_code add_stack(sk_binder *b, const sk_stack_shape *s, int32_t dtype,
+                         const uint8_t *const *pieces, const char *name, int32_t *out, int32_t *at)
+{
+    const int64_t dim[3] = {s->n, s->n_out, s->n_in};
+    char buf[SK_NAME_MAX];
+    sk_binder_buffer(b, name, buf);
+    return sk_space_add_pieces(b->space, buf, dtype, 3, dim, (int32_t)s->n, pieces, out, at, b->st);
+}
+
+sk_code sk_bind_joined(sk_binder *b, const sk_stack_shape *s, const char *tensor, const char *name,
+                       int32_t *out, int32_t *at)
+{
+    const int64_t whole = s->whole ? s->whole : s->n_out, dim[3] = {s->n, whole, s->n_in};
+    char real[SK_TENSOR_NAME_MAX], expected[80];
+    const uint8_t **pieces = NULL;
+    const sk_tensor *t;
+    uint64_t row = 0;
+    sk_code rc;
+    SK_TRY(need(b, tensor, real, &t));
+    if (!is_shape(t, 3, dim)) {
+        (void)snprintf(expected, sizeof expected, "%lld,%lld,%lld", (long long)s->n,
+                       (long long)whole, (long long)s->n_in);
+        return sk_binder_bad_shape(b, real, expected, t);
+    }
+    SK_TRY(sk_mem_new((void **)&pieces, (size_t)s->n, sizeof *pieces, name, b->st));
+    (void)sk_dtype_row_bytes(t->type, (uint64_t)s->n_in, &row);
+    for (int64_t i = 0; i < s->n; i++) pieces[i] = t->data + (uint64_t)(i * whole + s->from) * row;
+    rc = add_stack(b, s, t->type, pieces, name, out, at);
+    sk_mem_free(pieces);
+    return rc;
+}
+
+sk_code sk_bind_each(sk_binder *b, const sk_stack_shape *s, sk_stack_name tensor, void *ctx,
+                     const char *name, int32_t *out, int32_t *at)
+{
+    const int64_t dim[2] = {s->n_out, s->n_in};
+    char each[SK_NAME_MAX], real[SK_TENSOR_NAME_MAX], expected[64];
+    const uint8_t **pieces = NULL;
+    const sk_tensor *t = NULL;
+    int32_t dtype = SK_DTYPE_NONE;
+    sk_code rc = SK_OK;
+    SK_TRY(sk_mem_new((void **)&pieces, (size_t)s->n, sizeof *pieces, name, b->st));
+    for (int64_t i = 0; rc == SK_OK && i < s->n; i++) {
+        tensor(each, ctx, i);
+        rc = need(b, each, real, &t);
+        if (rc != SK_OK) break;
+        (void)snprintf(expected, sizeof expected, "%lld,%lld", (long long)s->n_out,
+                       (long long)s->n_in);
+        if (!is_shape(t, 2, dim))
+            rc = sk_binder_bad_shape(b, real, expected, t);
+        else if (i > 0 && t->type != (sk_dtype)dtype)
+            rc = SK_FAIL_CHECK(b->st, SK_UNSUPPORTED, "BAD_TYPE", t->file_off,
+                               "%s: tensor %s: expected %s as those before it, found %s",
+                               sk_ckpt_path(b->ck), real, sk_dtype_name((sk_dtype)dtype),
+                               sk_dtype_name(t->type));
+        dtype = t->type;
+        pieces[i] = t->data;
+    }
+    if (rc == SK_OK) rc = add_stack(b, s, dtype, pieces, name, out, at);
+    sk_mem_free(pieces);
+    return rc;
 }
 
 static bool is_no_weight(const sk_binder *b, const sk_tensor *t)

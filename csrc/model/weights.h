@@ -13,6 +13,8 @@ typedef struct sk_binder {
     const sk_hf_arch *hf; // NULL: names are those of the file
     sk_space *space;
     const char *prefix; // of the buffer names: "target." or "drafter."
+    bool nested;        // Hugging Face: the text model is a part, "model.language_model."
+    int32_t draft;      // number of the block that drafts, -1: none is looked for
     uint8_t *used;      // by tensor of the checkpoint
     sk_status *st;
 } sk_binder;
@@ -44,9 +46,38 @@ SK_MUST_USE sk_code sk_bind_vector_opt(sk_binder *b, int64_t n, int32_t *out, co
 
 /* Marks a tensor as accounted for without binding it; false when absent. */
 bool sk_binder_skip(sk_binder *b, const char *name);
+/* Likewise all tensors of the file whose own names begin so. */
+void sk_binder_skip_all(sk_binder *b, const char *beginning);
+
+/* The values of a tensor [rows, columns] as F32, dimensions of 1 in whatever place: what a recipe
+ * computes constants from. Released with sk_mem_free. */
+SK_MUST_USE sk_code sk_bind_values(sk_binder *b, int64_t rows, int64_t columns, float **out,
+                                   const char *fmt, ...) SK_PRINTF(5, 6);
+
+/* A constant of the recipe's own; its name gets the binder's prefix. */
+SK_MUST_USE sk_code sk_bind_const(sk_binder *b, const char *name, int32_t dtype, int32_t rank,
+                                  const int64_t *dim, const void *values, int32_t *out);
+
+/* n matrices [n_out, n_in], one for each expert. */
+typedef struct sk_stack_shape {
+    int64_t n, n_out, n_in;
+    int64_t whole, from; // of one tensor that has more rows: rows of its matrices, the first taken
+} sk_stack_shape;
+
+/* From one tensor [n, n_out, n_in], or [n, whole, n_in]; *out and *at are those of
+ * sk_space_add_pieces, and `name` the buffer's. */
+SK_MUST_USE sk_code sk_bind_joined(sk_binder *b, const sk_stack_shape *shape, const char *tensor,
+                                   const char *name, int32_t *out, int32_t *at);
+
+/* From n tensors of one type, whose names `tensor` says. */
+typedef void (*sk_stack_name)(char out[SK_NAME_MAX], void *ctx, int64_t i);
+SK_MUST_USE sk_code sk_bind_each(sk_binder *b, const sk_stack_shape *shape, sk_stack_name tensor,
+                                 void *ctx, const char *name, int32_t *out, int32_t *at);
 
 /* ---- for scaled.c ---------------------------------------------------------------------------- */
 
+/* The file's name for what a recipe calls `name`; false: it can have none. */
+bool sk_binder_name(const sk_binder *b, const char *name, char real[SK_TENSOR_NAME_MAX]);
 /* The tensor that a recipe calls `name`, or NULL; `real` gets its name in the file. */
 const sk_tensor *sk_binder_find(const sk_binder *b, const char *name,
                                 char real[SK_TENSOR_NAME_MAX]);

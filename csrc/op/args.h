@@ -8,6 +8,7 @@
 #ifndef SK_ARGS_H
 #define SK_ARGS_H
 
+#include "op/args_hybrid.h"
 #include "op/ctl.h"
 #include "op/view.h"
 
@@ -97,7 +98,7 @@ typedef struct sk_gather_rows_args {
 } sk_gather_rows_args;
 
 /* out = round((x * r) * gain) with r = 1 / sqrt(mean(x^2) + eps) over the last dimension. The mean
- * is taken in double, r in float. */
+ * is taken in double, r in float. Heads of x may be apart. */
 typedef struct sk_rms_norm_args {
     sk_view x;     // F32 [P, D] or [P, G, D]
     sk_view gain;  // F32 [D]
@@ -351,11 +352,12 @@ typedef struct sk_route_list_args {
  * is set. Each product is that of linear with the matrix of the expert. Rows of routes that are not
  * listed are unspecified. */
 typedef struct sk_expert_glu_args {
-    sk_view x;    // act [P, K]
-    sk_view list; // U8 [P*T, sizeof(sk_route_entry)]
-    sk_view n;    // I32 [1]
-    sk_view w[2]; // gate, up: any weight type [E, N, K]
-    sk_view out;  // act [P*T, N]
+    sk_view x;     // act [P, K]
+    sk_view list;  // U8 [P*T, sizeof(sk_route_entry)]
+    sk_view n;     // I32 [1]
+    sk_view w[2];  // gate, up: any weight type [E, N, K]
+    sk_view at[2]; // I64 [E], optional: bytes from the first matrix to each, if they are apart
+    sk_view out;   // act [P*T, N]
     int32_t gelu;
 } sk_expert_glu_args;
 
@@ -365,6 +367,7 @@ typedef struct sk_expert_linear_args {
     sk_view list; // U8 [P*T, sizeof(sk_route_entry)]
     sk_view n;    // I32 [1]
     sk_view w;    // any weight type [E, N, K]
+    sk_view at;   // as in expert_glu, optional
     sk_view y;    // F32 [P*T, N]
 } sk_expert_linear_args;
 

@@ -140,8 +140,12 @@ static uint64_t inner_span(const sk_view *v, int32_t from)
     return span;
 }
 
-/* Only caches, [B, C, heads, D], have a second dimension that may be spread out. */
-static int32_t first_dense_dim(const sk_view *v) { return v->rank == 4 ? 2 : 1; }
+/* Of caches, [B, C, heads, D], and of heads in wider rows, F32 [P, heads, D], the second dimension
+ * may be spread out too. */
+static int32_t first_dense_dim(const sk_view *v)
+{
+    return v->rank == 4 || (v->rank == 3 && v->dtype == SK_F32) ? 2 : 1;
+}
 
 static void check_strides(sk_checker *c, const char *field, const sk_view *v)
 {
@@ -531,7 +535,8 @@ sk_code sk_op_check(enum sk_op op, const void *args, sk_status *st)
             sk_break(&c, f->name, "expected a view, found none");
     }
     if (c.rc == SK_OK && !check_rows_op(op, args, &c) && !sk_check_fused_op(op, args, &c) &&
-        !sk_check_experts_op(op, args, &c))
+        !sk_check_experts_op(op, args, &c) && !sk_check_recurrent_op(op, args, &c) &&
+        !sk_check_streams_op(op, args, &c) && !sk_check_sparse_op(op, args, &c))
         sk_check_round_op(op, args, &c);
     if (c.rc == SK_OK) check_overlaps(&c, desc, args);
     return c.rc;

@@ -43,6 +43,11 @@ void sk_want_freq(sk_checker *c, const sk_view *freq, int64_t dim);
 void sk_want_eps(sk_checker *c, float eps);
 void sk_want_finite(sk_checker *c, const char *field, float x);
 
+/* What the ops of a round have: slots, the proposals of K a slot, a window of tokens. */
+void sk_want_slots(sk_checker *c, const sk_view *v);
+void sk_want_drafts(sk_checker *c, const sk_view *drafts, const sk_view *n_draft, int64_t slots);
+void sk_want_window(sk_checker *c, const char *field, const sk_view *v, int64_t slots);
+
 /* A weight and what may belong to it, as linear has up to four. */
 typedef struct sk_segment {
     int32_t index; // in the names of its fields; -1: they have none
@@ -70,6 +75,12 @@ void sk_break(sk_checker *c, const char *field, const char *fmt, ...) SK_PRINTF(
 bool sk_check_fused_op(enum sk_op op, const void *args, sk_checker *c);
 /* Ops of the experts of a mixture (check_experts.c); false: not one of them. */
 bool sk_check_experts_op(enum sk_op op, const void *args, sk_checker *c);
+/* Rows that are kept, recurrences (check_recurrent.c); false: not one of them. */
+bool sk_check_recurrent_op(enum sk_op op, const void *args, sk_checker *c);
+/* Streams, hashed embeddings, the draft head (check_streams.c); false: not one of them. */
+bool sk_check_streams_op(enum sk_op op, const void *args, sk_checker *c);
+/* Block-sparse attention, routing (check_sparse.c); false: not one of them. */
+bool sk_check_sparse_op(enum sk_op op, const void *args, sk_checker *c);
 /* Ops that run the round: control, commit, drafts, rows, accept, publish (check_round.c). */
 void sk_check_round_op(enum sk_op op, const void *args, sk_checker *c);
 

@@ -114,6 +114,21 @@ static void check_norm_argmax(const sk_norm_argmax_args *a, sk_checker *c)
     want_act(c, a->act);
 }
 
+static void check_linear_argmax(const sk_linear_argmax_args *a, sk_checker *c)
+{
+    sk_want(c, "x", &a->x, SK_TYPES_ACT, 2, SK_ANY, SK_ANY, 0, 0);
+    sk_want_count(c, &a->count);
+    sk_want_segment(c,
+                    &(sk_segment){.index = -1,
+                                  .w = &a->w,
+                                  .bias = &a->bias,
+                                  .scale = &a->scale,
+                                  .scale_n = a->scale_n,
+                                  .scale_k = a->scale_k},
+                    &a->x);
+    sk_want(c, "id", &a->id, SK_TYPES_I32, 1, a->x.dim[0], 0, 0, 0);
+}
+
 static void check_rope_attend(const sk_rope_attend_args *a, sk_checker *c)
 {
     const sk_view *q = &a->q;
@@ -166,6 +181,9 @@ bool sk_check_fused_op(enum sk_op op, const void *args, sk_checker *c)
         return true;
     case SK_OP_norm_argmax:
         check_norm_argmax(args, c);
+        return true;
+    case SK_OP_linear_argmax:
+        check_linear_argmax(args, c);
         return true;
     case SK_OP_rope_attend:
         check_rope_attend(args, c);

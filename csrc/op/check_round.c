@@ -10,7 +10,7 @@ static void want_ctl(sk_checker *c, const sk_view *v)
 }
 
 /* The number of slots is that of `slots`, and no more than the control entry has room for. */
-static void want_slots(sk_checker *c, const sk_view *v)
+void sk_want_slots(sk_checker *c, const sk_view *v)
 {
     sk_want_structs(c, "slots", v, SK_ANY, sizeof(sk_slot), alignof(sk_slot));
     if (c->rc == SK_OK && v->dim[0] > SK_SLOTS_MAX)
@@ -34,7 +34,7 @@ static void want_counters(sk_checker *c, const sk_view *v, int64_t slots)
 }
 
 /* K proposals a slot: 1 .. SK_WIDTH_MAX - 1. */
-static void want_drafts(sk_checker *c, const sk_view *drafts, const sk_view *n_draft, int64_t slots)
+void sk_want_drafts(sk_checker *c, const sk_view *drafts, const sk_view *n_draft, int64_t slots)
 {
     sk_want(c, "drafts", drafts, SK_TYPES_I32, 2, slots, SK_ANY, 0, 0);
     if (c->rc == SK_OK && drafts->dim[1] > SK_WIDTH_MAX - 1)
@@ -44,7 +44,7 @@ static void want_drafts(sk_checker *c, const sk_view *drafts, const sk_view *n_d
 }
 
 /* I32 [B, C+1] with C >= 1. */
-static void want_window(sk_checker *c, const char *field, const sk_view *v, int64_t slots)
+void sk_want_window(sk_checker *c, const char *field, const sk_view *v, int64_t slots)
 {
     sk_want(c, field, v, SK_TYPES_I32, 2, slots, SK_ANY, 0, 0);
     if (c->rc == SK_OK && v->dim[1] < 2)
@@ -67,35 +67,35 @@ static void check_commit(const sk_commit_args *a, sk_checker *c)
 {
     int64_t slots = a->slots.dim[0];
     want_ctl(c, &a->ctl);
-    want_slots(c, &a->slots);
+    sk_want_slots(c, &a->slots);
     want_pending(c, &a->pending, slots);
     want_counters(c, &a->counters, slots);
-    want_window(c, "tokens", &a->tokens, slots);
+    sk_want_window(c, "tokens", &a->tokens, slots);
     sk_want(c, "kept", &a->kept, SK_TYPES_I32, 1, slots, 0, 0, 0);
 }
 
 static void check_draft_none(const sk_draft_none_args *a, sk_checker *c)
 {
-    want_drafts(c, &a->drafts, &a->n_draft, SK_ANY);
+    sk_want_drafts(c, &a->drafts, &a->n_draft, SK_ANY);
 }
 
 static void check_draft_planted(const sk_draft_planted_args *a, sk_checker *c)
 {
     int64_t slots = a->slots.dim[0];
-    want_slots(c, &a->slots);
+    sk_want_slots(c, &a->slots);
     want_counters(c, &a->counters, slots);
-    want_window(c, "table", &a->table, slots);
+    sk_want_window(c, "table", &a->table, slots);
     sk_want(c, "accept", &a->accept, SK_TYPES_I32, 1, SK_ANY, 0, 0, 0);
-    want_drafts(c, &a->drafts, &a->n_draft, slots);
+    sk_want_drafts(c, &a->drafts, &a->n_draft, slots);
     sk_want_i32(c, "vocab", a->vocab, 1, INT32_MAX);
 }
 
 static void check_draft_ngram(const sk_draft_ngram_args *a, sk_checker *c)
 {
     int64_t slots = a->slots.dim[0];
-    want_slots(c, &a->slots);
-    want_window(c, "tokens", &a->tokens, slots);
-    want_drafts(c, &a->drafts, &a->n_draft, slots);
+    sk_want_slots(c, &a->slots);
+    sk_want_window(c, "tokens", &a->tokens, slots);
+    sk_want_drafts(c, &a->drafts, &a->n_draft, slots);
     sk_want_i32(c, "n_min", a->n_min, 1, INT32_MAX);
     sk_want_i32(c, "n_max", a->n_max, a->n_min, INT32_MAX);
 }
@@ -105,10 +105,10 @@ static void check_round_rows(const sk_round_rows_args *a, sk_checker *c)
     int64_t slots = a->slots.dim[0];
     int64_t capacity = a->rows.dim[0];
     want_ctl(c, &a->ctl);
-    want_slots(c, &a->slots);
+    sk_want_slots(c, &a->slots);
     want_requests(c, &a->requests, slots);
     want_pending(c, &a->pending, slots);
-    want_drafts(c, &a->drafts, &a->n_draft, slots);
+    sk_want_drafts(c, &a->drafts, &a->n_draft, slots);
     sk_want(c, "rows", &a->rows, SK_TYPES_I32, 2, SK_ANY, 3, 0, 0);
     sk_want(c, "ids", &a->ids, SK_TYPES_I32, 1, capacity, 0, 0, 0);
     sk_want(c, "count", &a->count, SK_TYPES_I32, 1, 1, 0, 0, 0);
@@ -126,9 +126,9 @@ static void check_round_rows(const sk_round_rows_args *a, sk_checker *c)
 static void check_accept(const sk_accept_args *a, sk_checker *c)
 {
     int64_t slots = a->slots.dim[0];
-    want_slots(c, &a->slots);
+    sk_want_slots(c, &a->slots);
     want_requests(c, &a->requests, slots);
-    want_drafts(c, &a->drafts, &a->n_draft, slots);
+    sk_want_drafts(c, &a->drafts, &a->n_draft, slots);
     want_span(c, &a->span, slots);
     sk_want(c, "chosen", &a->chosen, SK_TYPES_I32, 1, SK_ANY, 0, 0, 0);
     want_pending(c, &a->pending, slots);
@@ -139,7 +139,7 @@ static void check_publish(const sk_publish_args *a, sk_checker *c)
 {
     int64_t slots = a->slots.dim[0];
     want_ctl(c, &a->ctl);
-    want_slots(c, &a->slots);
+    sk_want_slots(c, &a->slots);
     want_pending(c, &a->pending, slots);
     sk_want(c, "kept", &a->kept, SK_TYPES_I32, 1, slots, 0, 0, 0);
     want_span(c, &a->span, slots);

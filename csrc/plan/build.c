@@ -5,11 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Ordinals of a row's visible set in one split of attention: large enough that merging costs
- * nothing, small enough that a long context spreads over many workers. Part of the numerics: every
- * backend splits at the same places. */
-#define ATTEND_SPLIT 128
-
 static const sk_view absent = SK_VIEW_NONE;
 
 void sk_b_init(sk_builder *b, sk_space *space, sk_plan *plan, sk_dtype act, int32_t n_rows,
@@ -199,7 +194,7 @@ sk_view sk_b_attend(sk_builder *b, sk_view q, int32_t k_cache, int32_t v_cache, 
     a.out = like(b, "attend", b->act, &q);
     a.scale = scale;
     a.window = window;
-    a.split = ATTEND_SPLIT;
+    a.split = SK_ATTEND_SPLIT;
     sk_b_step(b, SK_OP_attend, &a);
     return a.out;
 }
@@ -340,7 +335,7 @@ sk_view sk_b_rope_attend(sk_builder *b, sk_view q, sk_view k, sk_view v, const s
     a.eps = at->eps;
     a.scale = at->scale;
     a.window = at->window;
-    a.split = ATTEND_SPLIT;
+    a.split = SK_ATTEND_SPLIT;
     a.neox = at->neox;
     sk_b_step(b, SK_OP_rope_attend, &a);
     return a.out;

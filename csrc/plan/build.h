@@ -9,6 +9,11 @@
 
 #include "plan/plan.h"
 
+/* Ordinals of a row's visible set in one split of attention: large enough that merging costs
+ * nothing, small enough that a long context spreads over many workers. Part of the numerics: every
+ * backend splits at the same places. */
+#define SK_ATTEND_SPLIT 128
+
 typedef struct sk_builder {
     sk_space *space;
     sk_plan *plan;

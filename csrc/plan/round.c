@@ -112,6 +112,8 @@ void sk_round_draft(sk_builder *b, const sk_round_bufs *rb, const sk_drafter *d,
     v->n_draft = sk_b_temp(b, "count", SK_I32, 1, (int64_t[]){rb->n_slots});
     switch (d->kind) {
     case SK_DRAFTER_NONE:
+    case SK_DRAFTER_MTP:
+    case SK_DRAFTER_COUNT:
         draft_none(b, v);
         break;
     case SK_DRAFTER_PLANTED:

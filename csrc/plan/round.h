@@ -11,13 +11,16 @@
 typedef enum sk_drafter_kind {
     SK_DRAFTER_NONE,
     SK_DRAFTER_PLANTED,
-    SK_DRAFTER_NGRAM
+    SK_DRAFTER_NGRAM,
+    SK_DRAFTER_MTP, // its steps are the model's (model/mtp.h)
+    SK_DRAFTER_COUNT
 } sk_drafter_kind;
 
 typedef struct sk_drafter {
     sk_drafter_kind kind;
     int32_t k;            // proposals a round: W - 1
     int32_t n_max, n_min; // ngram
+    bool per_stream;      // mtp: the hidden row is normed by stream
 } sk_drafter;
 
 /* Length of the planted acceptance cycle: a multiple of 1 .. 8, so any list of up to eight counts
@@ -54,6 +57,7 @@ typedef struct sk_round_vals {
 } sk_round_vals;
 
 void sk_round_begin(sk_builder *b, const sk_round_bufs *rb);
+/* Drafts of every kind; of MTP only what comes ahead of its steps: no drafts yet. */
 void sk_round_draft(sk_builder *b, const sk_round_bufs *rb, const sk_drafter *d, int32_t vocab,
                     sk_round_vals *v);
 /* Sets b->rows and b->count. */

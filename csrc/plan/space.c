@@ -11,6 +11,7 @@ void sk_space_init(sk_space *sp) { memset(sp, 0, sizeof *sp); }
 void sk_space_fini(sk_space *sp)
 {
     for (size_t i = 0; i < sp->n_owned; i++) sk_mem_free(sp->owned[i]);
+    for (size_t i = 0; i < sp->n; i++) sk_mem_free(sp->bufs[i].pieces);
     sk_mem_free(sp->owned);
     sk_mem_free(sp->bufs);
     memset(sp, 0, sizeof *sp);
@@ -68,10 +69,85 @@ sk_code sk_space_add_const(sk_space *sp, const char *name, int32_t dtype, int32_
     return SK_OK;
 }
 
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+static bool are_aligned(int32_t dtype, int32_t n, const uint8_t *const *pieces)
+{
+    const sk_dtype_info *info = sk_dtype_find(dtype);
+    for (int32_t i = 0; i < n; i++)
+        if (info->block_elems == 1 && (uintptr_t)pieces[i] % (uint32_t)info->block_bytes)
+            return false;
+    return true;
+}
+
+/* Brought together in memory of the space's own. */
+static sk_code copy_pieces(sk_space *sp, int32_t buf, int32_t n, uint64_t piece_bytes,
+                           const uint8_t *const *pieces, sk_status *st)
+{
+    const uint64_t bytes = sp->bufs[buf].bytes;
+    void *copy = NULL;
+    SK_TRY(sk_mem_grow((void **)&sp->owned, sp->n_owned, &sp->owned_cap, sizeof *sp->owned,
+                       "constants", st));
+    SK_TRY(sk_mem_new_aligned(&copy, bytes, sp->bufs[buf].name, st));
+    for (int32_t i = 0; i < n; i++) {
+        const uint64_t from = (uint64_t)i * piece_bytes;
+        const uint64_t left = bytes - from;
+        memcpy((uint8_t *)copy + from, pieces[i], left < piece_bytes ? left : piece_bytes);
+    }
+    sp->owned[sp->n_owned++] = copy;
+    sp->bufs[buf].source = copy;
+    return SK_OK;
+}
+
+static sk_code add_distances(sk_space *sp, int32_t buf, int32_t *at, sk_status *st)
+{
+    const sk_buf *b = &sp->bufs[buf];
+    const int64_t n = b->n_pieces;
+    char name[SK_NAME_MAX];
+    int64_t *far = NULL;
+    sk_code rc;
+    SK_TRY(sk_mem_new((void **)&far, (size_t)n, sizeof *far, "pieces of a weight", st));
+    for (int64_t i = 0; i < n; i++)
+        far[i] = (int64_t)((uintptr_t)b->pieces[i] - (uintptr_t)b->pieces[0]);
+    (void)snprintf(name, sizeof name, "%.60s.at", b->name);
+    rc = sk_space_add_const(sp, name, SK_I64, 1, &n, far, at, st);
+    sk_mem_free(far);
+    return rc;
+}
+
+sk_code sk_space_add_pieces(sk_space *sp, const char *name, int32_t dtype, int32_t rank,
+                            const int64_t *dim, int32_t n, const uint8_t *const *pieces,
+                            int32_t *out, int32_t *at, sk_status *st)
+{
+    const int64_t rows = (dim[0] + n - 1) / n;
+    uint64_t each;
+    bool together = true;
+    sk_buf *b;
+    *at = -1;
+    SK_TRY(sk_space_add_weight(sp, name, dtype, rank, dim, pieces[0], out, st));
+    each = sp->bufs[*out].bytes / (uint64_t)dim[0] * (uint64_t)rows;
+    for (int32_t i = 1; i < n; i++)
+        together = together && (uintptr_t)pieces[i] == (uintptr_t)pieces[i - 1] + each;
+    if (!are_aligned(dtype, n, pieces)) return copy_pieces(sp, *out, n, each, pieces, st);
+    if (together) return SK_OK;
+    b = &sp->bufs[*out];
+    SK_TRY(sk_mem_new((void **)&b->pieces, (size_t)n, sizeof *b->pieces, name, st));
+    memcpy(b->pieces, pieces, (size_t)n * sizeof *pieces);
+    b->n_pieces = n;
+    return add_distances(sp, *out, at, st);
+}
+
 void sk_space_keep(sk_space *sp, int32_t buf, sk_keep keep, int32_t extra)
 {
     sp->bufs[buf].keep = keep;
     sp->bufs[buf].keep_extra = extra;
+    sp->bufs[buf].keep_unit = 1;
+}
+
+void sk_space_keep_blocks(sk_space *sp, int32_t buf, int32_t unit)
+{
+    sk_space_keep(sp, buf, SK_KEEP_ROWS, 0);
+    sp->bufs[buf].keep_unit = unit;
 }
 
 sk_view sk_space_view(const sk_space *sp, int32_t buf)

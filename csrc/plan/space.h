@@ -23,7 +23,7 @@ typedef enum sk_role {
 typedef enum sk_keep {
     SK_KEEP_NONE, // bookkeeping that is no model state (activity, counters)
     SK_KEEP_ALL,  // the slot's whole entry (recurrent matrices, windows)
-    SK_KEEP_ROWS  // rows [0, n + keep_extra) along dim 1, n = committed positions
+    SK_KEEP_ROWS  // rows [0, (n + keep_extra) / keep_unit) along dim 1, n = committed positions
 } sk_keep;
 
 typedef struct sk_buf {
@@ -35,8 +35,12 @@ typedef struct sk_buf {
     uint64_t bytes;
     sk_keep keep;
     int32_t keep_extra;
+    int32_t keep_unit;     // positions that a row stands for
     const uint8_t *source; // weights: the bytes, borrowed from the checkpoint or owned by the space
-    bool as_is;            // weights: no product multiplies by it, so no device reorders it
+    const uint8_t *
+        *pieces; // of a weight in pieces, owned by the space; source is the first; or NULL
+    int32_t n_pieces;
+    bool as_is; // weights: no product multiplies by it, so no device reorders it
 } sk_buf;
 
 typedef struct sk_space {
@@ -63,8 +67,18 @@ SK_MUST_USE sk_code sk_space_add_const(sk_space *sp, const char *name, int32_t d
                                        const int64_t *dim, const void *values, int32_t *out,
                                        sk_status *st);
 
+/* A weight whose equal parts along dim 0 lie apart: `n` of them, which divides dim[0] but for the
+ * last part, that may be short of rows. *out is the whole, *at a constant I64 [n] of the bytes from
+ * the first piece to each; -1 when they follow each other. Pieces that are not aligned for their
+ * type are copied together. */
+SK_MUST_USE sk_code sk_space_add_pieces(sk_space *sp, const char *name, int32_t dtype, int32_t rank,
+                                        const int64_t *dim, int32_t n, const uint8_t *const *pieces,
+                                        int32_t *out, int32_t *at, sk_status *st);
+
 /* Marks what of a state buffer is canonical. */
 void sk_space_keep(sk_space *sp, int32_t buf, sk_keep keep, int32_t extra);
+/* As SK_KEEP_ROWS for rows of which each stands for `unit` positions. */
+void sk_space_keep_blocks(sk_space *sp, int32_t buf, int32_t unit);
 
 int32_t sk_space_find(const sk_space *sp, const char *name); // -1 if absent
 sk_view sk_space_view(const sk_space *sp, int32_t buf);      // dense, whole buffer

@@ -65,57 +65,43 @@ PyObject *sk_session_py_score_begin(PyObject *self, PyObject *args)
 {
     session_object *o = (session_object *)self;
     sk_status st = SK_STATUS_INIT;
-    uint8_t *flags = NULL;
-    const char *layers;
+    const char *want;
     Py_ssize_t n;
-    int32_t n_layer;
-    int slot, logits;
+    int slot;
     sk_code rc;
-    if (!PyArg_ParseTuple(args, "ipy#", &slot, &logits, &layers, &n) || sk_session_enter(o) < 0)
+    if (!PyArg_ParseTuple(args, "iy#", &slot, &want, &n) || sk_session_enter(o) < 0) return NULL;
+    if (n != sk_program_n_taps(sk_session_program(o->s))) {
+        sk_session_leave(o);
+        PyErr_SetString(PyExc_ValueError, "outputs: expected a flag for each there is");
         return NULL;
-    n_layer = sk_model_config(sk_session_program(o->s)->model)->n_layer;
-    rc = sk_mem_new((void **)&flags, (size_t)n_layer, 1, "layer flags", &st);
-    if (rc == SK_OK) {
-        memcpy(flags, layers, sk_min_size((size_t)n, (size_t)n_layer));
-        Py_BEGIN_ALLOW_THREADS
-            rc = sk_session_score_begin(o->s, slot, logits != 0, flags, &st);
-        Py_END_ALLOW_THREADS
     }
-    sk_mem_free(flags);
+    Py_BEGIN_ALLOW_THREADS
+        rc = sk_session_score_begin(o->s, slot, (const uint8_t *)want, &st);
+    Py_END_ALLOW_THREADS
     sk_session_leave(o);
     if (rc != SK_OK) return sk_session_raise(self, &st);
     return PyLong_FromLong(sk_session_score_rows(o->s));
 }
 
-/* Fills the rows of the given output arrays: logits [n, V] or None, {layer: array [n, dim]}. */
-static int score_outputs(PyObject *logits, PyObject *layers, const sk_config *c, npy_intp n,
-                         float **logits_out, float **layer_out)
+/* Where the rows of the given arrays go, {output: array [n, width]}. */
+static int score_outputs(PyObject *arrays, const sk_program *p, npy_intp n, void **out)
 {
     PyObject *key, *value;
     Py_ssize_t at = 0;
-    *logits_out = NULL;
-    if (logits != Py_None) {
-        PyArrayObject *a = (PyArrayObject *)logits;
-        if (!PyArray_Check(logits) || PyArray_TYPE(a) != NPY_FLOAT32 || !PyArray_ISCARRAY(a) ||
-            PyArray_SIZE(a) != n * c->vocab) {
-            PyErr_SetString(PyExc_TypeError,
-                            "logits: expected a writable float32 array [n, vocab]");
-            return -1;
-        }
-        *logits_out = PyArray_DATA(a);
-    }
-    while (PyDict_Next(layers, &at, &key, &value)) {
+    while (PyDict_Next(arrays, &at, &key, &value)) {
         PyArrayObject *a = (PyArrayObject *)value;
-        long layer = PyLong_AsLong(key);
-        if (layer < 0 || layer >= c->n_layer || !PyArray_Check(value) ||
-            PyArray_TYPE(a) != NPY_FLOAT32 || !PyArray_ISCARRAY(a) ||
-            PyArray_SIZE(a) != n * c->dim) {
+        const long tap = PyLong_AsLong(key);
+        const int type = tap == SK_TAP_PLE_ROWS ? NPY_INT32 : NPY_FLOAT32;
+        if (tap < 0 || tap >= sk_program_n_taps(p) || !PyArray_Check(value) ||
+            PyArray_TYPE(a) != type || !PyArray_ISCARRAY(a) ||
+            PyArray_SIZE(a) != n * sk_program_tap_width(p, (int32_t)tap)) {
             if (!PyErr_Occurred())
                 PyErr_SetString(PyExc_TypeError,
-                                "layers: expected {layer: float32 array [n, dim]}");
+                                "outputs: expected {output: writable array [n, width]} of float32 "
+                                "or int32");
             return -1;
         }
-        layer_out[layer] = PyArray_DATA(a);
+        out[tap] = PyArray_DATA(a);
     }
     return 0;
 }
@@ -124,28 +110,26 @@ PyObject *sk_session_py_score_step(PyObject *self, PyObject *args)
 {
     session_object *o = (session_object *)self;
     sk_status st = SK_STATUS_INIT;
-    PyObject *ids_obj, *logits, *layers;
-    float *logits_out, **layer_out = NULL;
+    PyObject *ids_obj, *arrays;
     PyObject *ids;
-    const sk_config *c;
+    void **out = NULL;
+    int next;
     sk_code rc;
-    if (!PyArg_ParseTuple(args, "OOO!", &ids_obj, &logits, &PyDict_Type, &layers)) return NULL;
+    if (!PyArg_ParseTuple(args, "OiO!", &ids_obj, &next, &PyDict_Type, &arrays)) return NULL;
     ids = sk_ids_from(ids_obj);
     if (!ids || sk_session_enter(o) < 0) {
         Py_XDECREF(ids);
         return NULL;
     }
-    c = sk_model_config(sk_session_program(o->s)->model);
-    rc = sk_mem_new((void **)&layer_out, (size_t)c->n_layer, sizeof *layer_out, "layer outputs",
-                    &st);
+    rc = sk_mem_new((void **)&out, (size_t)sk_program_n_taps(sk_session_program(o->s)), sizeof *out,
+                    "outputs", &st);
     if (rc == SK_OK &&
-        score_outputs(logits, layers, c, sk_ids_count(ids), &logits_out, layer_out) == 0) {
+        score_outputs(arrays, sk_session_program(o->s), sk_ids_count(ids), out) == 0) {
         Py_BEGIN_ALLOW_THREADS
-            rc = sk_session_score_step(o->s, sk_ids_data(ids), sk_ids_count(ids), logits_out,
-                                       layer_out, &st);
+            rc = sk_session_score_step(o->s, sk_ids_data(ids), sk_ids_count(ids), next, out, &st);
         Py_END_ALLOW_THREADS
     }
-    sk_mem_free(layer_out);
+    sk_mem_free(out);
     sk_session_leave(o);
     Py_DECREF(ids);
     if (rc != SK_OK) return sk_session_raise(self, &st);

@@ -81,14 +81,16 @@ static bool tell(void *ctx, uint64_t done, uint64_t total)
     return go_on;
 }
 
-static int parse_options(PyObject *args, PyObject **checkpoint, sk_options *o)
+static int parse_options(PyObject *args, PyObject **checkpoint, PyObject **draft, sk_options *o)
 {
     PyObject *progress = Py_None;
     const char *kernels;
-    int slots, ctx, chunk, threads, f32, poison, device, mode, edges, kind, k, n_max, n_min;
-    if (!PyArg_ParseTuple(args, "O(iiiipspiipiiii)|O", checkpoint, &slots, &ctx, &chunk, &threads,
+    int slots, ctx, chunk, threads, f32, poison, device, mode, edges, kind, k, n_max, n_min,
+        per_stream;
+    *draft = Py_None;
+    if (!PyArg_ParseTuple(args, "O(iiiipspiipiiiip)|OO", checkpoint, &slots, &ctx, &chunk, &threads,
                           &f32, &kernels, &poison, &device, &mode, &edges, &kind, &k, &n_max,
-                          &n_min, &progress))
+                          &n_min, &per_stream, &progress, draft))
         return -1;
     *o = (sk_options){.slots = slots,
                       .ctx = ctx,
@@ -99,7 +101,7 @@ static int parse_options(PyObject *args, PyObject **checkpoint, sk_options *o)
                       .device = device,
                       .mode = (sk_mode)mode,
                       .edges = edges != 0,
-                      .drafter = {(sk_drafter_kind)kind, k, n_max, n_min}};
+                      .drafter = {(sk_drafter_kind)kind, k, n_max, n_min, per_stream != 0}};
     (void)snprintf(o->kernels, sizeof o->kernels, "%s", kernels);
     if (progress != Py_None) o->progress = (sk_progress){tell, progress};
     return 0;
@@ -110,21 +112,24 @@ PyObject *sk_session_py_open(PyTypeObject *type, PyObject *args, const sk_beside
     sk_module_state *ms = sk_state_of_type(type);
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     sk_status st = SK_STATUS_INIT;
-    PyObject *checkpoint, *weights = NULL;
+    PyObject *checkpoint, *draft, *weights = NULL, *draft_weights = NULL;
     session_object *o;
     sk_options options;
     sk_ckpt *ck;
     sk_code rc;
-    if (parse_options(args, &checkpoint, &options) < 0) return NULL;
+    if (parse_options(args, &checkpoint, &draft, &options) < 0) return NULL;
     ck = sk_checkpoint_share(ms, checkpoint, &weights, &st);
     if (!ck) return sk_raise(ms, &st);
-    o = (session_object *)alloc(type, 0);
+    if (draft != Py_None) options.draft = sk_checkpoint_share(ms, draft, &draft_weights, &st);
+    o = draft == Py_None || options.draft ? (session_object *)alloc(type, 0) : NULL;
     if (!o) {
         Py_DECREF(weights);
-        return NULL;
+        Py_XDECREF(draft_weights);
+        return PyErr_Occurred() ? NULL : sk_raise(ms, &st);
     }
     atomic_flag_clear(&o->busy);
     o->weights = weights;
+    o->draft_weights = draft_weights;
     o->process = getpid();
     o->s = NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -152,6 +157,7 @@ static void session_dealloc(PyObject *self)
     freefunc free_slot = (freefunc)PyType_GetSlot(type, Py_tp_free);
     sk_session_close(o->s);
     Py_XDECREF(o->weights);
+    Py_XDECREF(o->draft_weights);
     free_slot(self);
     Py_DECREF(type);
 }
@@ -489,13 +495,15 @@ static PyObject *session_config(PyObject *self, PyObject *unused)
     p = sk_session_program(o->s);
     c = sk_model_config(p->model);
     kernels = strcmp(p->options.kernels, "fast") == 0 ? sk_cpu_isa() : p->options.kernels;
-    out = Py_BuildValue("{sssisisisisisisisisisisisssOsi}", "architecture", c->arch, "n_layer",
+    out = Py_BuildValue("{sssisisisisisisisisisisisssOsisisisisi}", "architecture", c->arch, "n_layer",
                         (int)c->n_layer, "dim", (int)c->dim, "n_head", (int)c->n_head, "n_kv",
                         (int)c->n_kv, "head_dim", (int)c->head_dim, "ffn", (int)c->ffn, "vocab",
                         (int)c->vocab, "ctx_train", (int)c->ctx_train, "width", (int)p->width,
                         "rows", (int)p->n_rows, "threads", (int)p->options.threads, "kernels",
                         kernels, "edges", sk_session_edges(o->s) ? Py_True : Py_False, "graphs",
-                        (int)sk_session_graphs(o->s));
+                        (int)sk_session_graphs(o->s), "residual", (int)c->width, "streams",
+                        (int)c->hybrid.n_stream, "ple_heads",
+                        (int)sk_program_tap_width(p, SK_TAP_PLE_ROWS), "mtp", p->mtp != NULL);
     sk_session_leave(o);
     return out;
 }
@@ -545,10 +553,13 @@ static PyMethodDef methods[] = {
     {"draft", sk_session_py_draft, METH_VARARGS,
      DOC(draft, "slot, ids, n, /", "What the drafter proposes after ids, at most n tokens.")},
     {"score_begin", sk_session_py_score_begin, METH_VARARGS,
-     DOC(score_begin, "slot, logits, layers, /",
-         "Opens teacher-forced scoring; returns the most rows of a step. layers: flag bytes.")},
+     DOC(score_begin, "slot, want, /",
+         "Opens teacher-forced scoring; returns the most rows of a step. want: a flag byte for\n"
+         "logits, mtp_logits, ple_rows and every layer.")},
     {"score_step", sk_session_py_score_step, METH_VARARGS,
-     DOC(score_step, "ids, logits, layers, /", "Scores the next tokens into the given arrays.")},
+     DOC(score_step, "ids, next, outputs, /",
+         "Scores the next tokens into arrays by the number of the output; next: the token behind\n"
+         "them, or -1.")},
     {"score_end", sk_session_py_score_end, METH_NOARGS, DOC(score_end, "/", "Closes scoring.")},
     {"plans", session_plans, METH_NOARGS,
      DOC(plans, "/", "{name: (text, sha256, steps, transient bytes)}.")},

@@ -15,6 +15,7 @@
 
 typedef struct session_object {
     PyObject_HEAD PyObject *weights; // owner of the mapped file, whose weights are used in place
+    PyObject *draft_weights;         // likewise of a drafter's file, or NULL
     sk_session *s;                   // NULL once closed
     atomic_flag busy;
     pid_t process; // whose threads run it

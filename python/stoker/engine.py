@@ -67,7 +67,8 @@ class Engine:
 
     Args:
         model: path of a checkpoint, or a `Checkpoint`.
-        drafter: "none", "ngram:K", "planted:K" or a `Drafter`; K proposals a round.
+        drafter: "none", "ngram:K", "mtp:K" (the model's own draft head), "planted:K", the path of a
+            draft head, or a `Drafter`; K proposals a round.
         device: "cpu", "cuda:N", or "auto": cuda:0 where that can be used, else the CPU.
         slots: concurrent requests, 1 .. 64.
         context: positions a slot can hold; at most what the model was made for.
@@ -94,7 +95,7 @@ class Engine:
     def __init__(
         self,
         model: str | os.PathLike[str] | Checkpoint,
-        drafter: str | Drafter = "none",
+        drafter: str | os.PathLike[str] | Drafter = "none",
         device: str = "auto",
         slots: int = 1,
         context: int = 4096,
@@ -131,6 +132,7 @@ class Engine:
             _int32(name, value)
         self._progress("open", 0, 1)
         self._owns = not isinstance(model, Checkpoint)
+        self._draft: Checkpoint | None = None
         self.checkpoint = open_checkpoint(model) if not isinstance(model, Checkpoint) else model
         try:
             context = min(context, _trained_context(self.checkpoint) or context)
@@ -138,14 +140,15 @@ class Engine:
             self.tokenizer = tokenizer if tokenizer is not None else self._own_tokenizer()
             self._progress("plan", 0, 1)
             d = self.drafter
+            self._draft = None if d.model is None else open_checkpoint(d.model)
             self._session: Any = self._open_session(
                 (slots, context, prefill_chunk, threads, numerics == "f32", kernels,
                  bool(poison), -1 if on_cpu else int(self.device[5:]), MODES.index(mode),
-                 bool(edges), KINDS[d.kind], d.proposals, d.n_max, d.n_min),
+                 bool(edges), KINDS[d.kind], d.proposals, d.n_max, d.n_min,
+                 d.hidden_norm == "per_stream"),
             )  # fmt: skip
         except BaseException:
-            if self._owns:
-                self.checkpoint.close()
+            self._close_files()
             raise
         self.config: dict[str, Any] = self._session.config()
         self.options: dict[str, Any] = {
@@ -165,8 +168,15 @@ class Engine:
 
     def _open_session(self, options: tuple[Any, ...]) -> Any:
         return _native.Session(
-            self.checkpoint._native, options, lambda done, n: self._progress("weights", done, n)
-        )
+            self.checkpoint._native, options, lambda done, n: self._progress("weights", done, n),
+            self._draft and self._draft._native,
+        )  # fmt: skip
+
+    def _close_files(self) -> None:
+        if self._owns:
+            self.checkpoint.close()
+        if self._draft is not None:
+            self._draft.close()
 
     def _own_tokenizer(self) -> Tokenizer | None:
         if self.checkpoint.format == "safetensors":
@@ -430,15 +440,19 @@ class Engine:
 
         Args:
             ids: token ids [T] or text, T at most the context.
-            outputs: "logits" (float32 [T, vocab]) and "layerN" (float32 [T, dim], the residual stream
-                after layer N, from 0).
+            outputs: names out of
+                "logits": float32 [T, vocab];
+                "layerN": float32 [T, D], the residual after layer N, from 0, D all its streams;
+                "mtp_logits": float32 [T-1, vocab], of the draft head; row j has the hidden row at j
+                    and the token at j+1, and predicts the one after that (drafter mtp only);
+                "ple_rows": int32 [T, heads], the rows of the n-gram table that a token reads.
             chunk: tokens a native call, at most 16; matters for speed alone.
             path: "decode". ("prefill" would be the GPU's wide products; the CPU has one path.)
 
         Needs an idle engine.
         """
         tokens = self.encode(ids)
-        n, n_layer = len(tokens), self.config["n_layer"]
+        n = len(tokens)
         _one_of("path", path, ("decode",))
         if n > self.options["context"]:
             raise InvalidArgumentError(
@@ -449,45 +463,51 @@ class Engine:
         outputs = tuple(outputs)
         if chunk is not None:
             _int32("chunk", chunk)
-        known = {f"layer{i}": i for i in range(n_layer)}
-        layers: dict[int, np.ndarray[Any, Any]] = {}
+        known = self._outputs()
+        arrays: dict[int, np.ndarray[Any, Any]] = {}
         for name in outputs:
-            layer = known.get(name) if isinstance(name, str) else None
-            if layer is not None:
-                layers[layer] = np.empty((n, self.config["dim"]), np.float32)
-            elif not isinstance(name, str) or name != "logits":
+            if not isinstance(name, str) or name not in known:
                 raise InvalidArgumentError(
-                    f"outputs: expected logits or layer0 .. layer{n_layer - 1}, found {name!r}"
+                    f"outputs: expected {self._output_names()}, found {name!r}"
                 )
-        want = "logits" in outputs
-        logits = np.empty((n, self.config["vocab"]), np.float32) if want else None
-        flags = bytes(i in layers for i in range(n_layer))
+            tap, width = known[name]
+            arrays[tap] = np.empty((n, width), np.int32 if name == "ple_rows" else np.float32)
         with self._alone():
-            self._score(tokens, chunk, flags, logits, layers)
-        out = {f"layer{i}": a for i, a in layers.items()}
-        if logits is not None:
-            out["logits"] = logits
-        return {name: out[name] for name in outputs}
+            self._score(tokens, chunk, arrays)
+        out = {name: arrays[known[name][0]] for name in outputs}
+        if "mtp_logits" in out:
+            out["mtp_logits"] = out["mtp_logits"][:-1]  # the last row's next token is not known
+        return out
+
+    def _outputs(self) -> dict[str, tuple[int, int]]:
+        """Name: number in the native interface and elements of a row, of what this model has."""
+        c = self.config
+        first = (("logits", c["vocab"]), ("mtp_logits", c["vocab"] if c["mtp"] else 0),
+                 ("ple_rows", c["ple_heads"]))  # fmt: skip
+        taps = {name: (i, width) for i, (name, width) in enumerate(first) if width}
+        return taps | {f"layer{i}": (3 + i, c["residual"]) for i in range(c["n_layer"])}
+
+    def _output_names(self) -> str:
+        own = [name for name in self._outputs() if not name.startswith("layer")]
+        return ", ".join(own) + f" or layer0 .. layer{self.config['n_layer'] - 1}"
 
     def _score(
         self,
         tokens: np.ndarray[Any, Any],
         chunk: int | None,
-        flags: bytes,
-        logits: np.ndarray[Any, Any] | None,
-        layers: dict[int, np.ndarray[Any, Any]],
+        arrays: dict[int, np.ndarray[Any, Any]],
     ) -> None:
-        most = self._session.score_begin(0, logits is not None, flags)
+        want = bytes(i in arrays for i in range(3 + self.config["n_layer"]))
+        most = self._session.score_begin(0, want)
         try:
             step = most if chunk is None else chunk
             if not 1 <= step <= most:
                 raise InvalidArgumentError(f"chunk: expected 1 .. {most}, found {chunk}")
             for at in range(0, len(tokens), step):
                 piece = slice(at, min(at + step, len(tokens)))
-                self._session.score_step(
-                    tokens[piece], None if logits is None else logits[piece],
-                    {i: a[piece] for i, a in layers.items()},
-                )  # fmt: skip
+                after = int(tokens[piece.stop]) if piece.stop < len(tokens) else -1
+                rows = {i: a[piece] for i, a in arrays.items()}
+                self._session.score_step(tokens[piece], after, rows)
         finally:
             self._session.score_end()
 
@@ -548,8 +568,7 @@ class Engine:
             return
         self._session.close()
         self._session = _Closed()
-        if self._owns:
-            self.checkpoint.close()
+        self._close_files()
 
     def __enter__(self) -> Engine:
         return self
@@ -599,7 +618,8 @@ def _usable(index: int) -> bool:
 def _trained_context(checkpoint: Checkpoint) -> int:
     """Positions that the model was made for; 0 where nothing says."""
     if checkpoint.format == "safetensors":
-        value = (checkpoint.config or {}).get("max_position_embeddings")
+        config = checkpoint.config or {}
+        value = config.get("text_config", config).get("max_position_embeddings")
     else:
         value = checkpoint.metadata.get(f"{checkpoint.architecture}.context_length")
     return value if isinstance(value, int) and value > 0 else 0

@@ -63,6 +63,13 @@ struct Memory {
     }
 };
 
+sk_view no_view()
+{
+    sk_view v = {};
+    v.buf = -1;
+    return v;
+}
+
 sk_view view_of(uint8_t *p, int32_t dtype, std::vector<int64_t> dim, int64_t row_bytes)
 {
     sk_view v = {};
@@ -317,8 +324,9 @@ std::vector<uint8_t> launch_linear(const std::string &name, const Variant &v, co
     return launch_variant(
         name, v, r, x, static_cast<size_t>(4 * r.n() * w.n),
         [&](uint8_t *acts, sk_view list, sk_view n, uint8_t *out, const sk_launch *l) {
-            const sk_expert_linear_args a = {view_of(acts, SK_BF16, {r.n(), w.k}, 2 * w.k), list, n,
-                                             w.view(), view_of(out, SK_F32, {r.n(), w.n}, 4 * w.n)};
+            const sk_expert_linear_args a = {
+                view_of(acts, SK_BF16, {r.n(), w.k}, 2 * w.k), list, n, w.view(), no_view(),
+                view_of(out, SK_F32, {r.n(), w.n}, 4 * w.n)};
             return sk_k_expert_linear(&a, l);
         });
 }
@@ -371,6 +379,7 @@ std::vector<uint8_t> launch_glu(const std::string &name, const Variant &v, const
                                           list,
                                           n,
                                           {gate.view(), up.view()},
+                                          {no_view(), no_view()},
                                           view_of(out, SK_BF16, {r.n(), gate.n}, 2 * gate.n),
                                           gelu};
             return sk_k_expert_glu(&a, l);

@@ -46,20 +46,22 @@ def parsed(entries, n):
     return out
 
 
-def expert_glu(x, ids, gate, up, n, gelu=0, table="definition", threads=2, count=None, listed=None):
+def expert_glu(x, ids, gate, up, n, gelu=0, table="definition", threads=2, count=None, listed=None,
+               at=(None, None)):  # fmt: skip
     """out as stored [P*T, N], in the type of x; NaN where nothing was written."""
     ids = np.asarray(ids)
     entries, used = listed or route_list(ids, count=count)
     arg, out = act_out((ids.size, n), "F32" if isinstance(x, np.ndarray) else "BF16")
-    run("expert_glu", table, threads, x=x, list=entries, n=used, w0=gate, w1=up, out=arg, gelu=gelu)
+    run("expert_glu", table, threads, x=x, list=entries, n=used, w0=gate, w1=up, at0=at[0],
+        at1=at[1], out=arg, gelu=gelu)  # fmt: skip
     return out
 
 
-def expert_linear(x, ids, w, n, table="definition", threads=2, count=None, listed=None):
+def expert_linear(x, ids, w, n, table="definition", threads=2, count=None, listed=None, at=None):
     ids = np.asarray(ids)
     entries, used = listed or route_list(ids, count=count)
     y = np.full((ids.size, n), np.nan, F)
-    run("expert_linear", table, threads, x=x, list=entries, n=used, w=w, y=y)
+    run("expert_linear", table, threads, x=x, list=entries, n=used, w=w, at=at, y=y)
     return y
 
 

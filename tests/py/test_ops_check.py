@@ -15,6 +15,7 @@ from op_tools import I32, ISAS, TABLES, bf16, ints
 F = np.float32
 U8 = np.uint8
 P, D, B, C, K = 3, 64, 2, 10, 4
+S = 2  # streams
 F32_ID, BF16_ID = 0, 30  # of the type, as a constant of a plan
 SIZES = {"ctl": 536, "slots": 32, "requests": 136, "pending": 88, "counters": 200, "done": 6168,
          "entry": 32}  # fmt: skip
@@ -26,6 +27,10 @@ def f32(*shape):
 
 def i32(*shape):
     return np.zeros(shape, I32)
+
+
+def i64(*values):
+    return np.array(values, np.int64)
 
 
 def u8(*shape):
@@ -88,6 +93,54 @@ def good(op):
         "expert_linear": {"x": b16(2 * P, D), "list": u8(2 * P, SIZES["entry"]), "n": i32(1),
                           "w": ("Q4_1", u8(4, 5, 40), (4, 5, D)), "y": f32(2 * P, 5)},
         "expert_sum": {"x": f32(2 * P, D), "weight": f32(P, 2), "count": count, "y": f32(P, D)},
+        "stream_copy": {"x": f32(P, D), "count": count, "s": f32(P, S, D)},
+        "stream_add": {"x": f32(P, D), "count": count, "s": f32(P, S, D)},
+        "hyper_down": {"s": f32(P, S, D), "gain": f32(S * D), "count": count,
+                       "w[0]": ("Q4_1", u8(5, 80), (5, S * D)), "w[1]": f32(S, S * D), "low": b16(P, 5),
+                       "inject": f32(P, S), "eps": 1e-6},
+        "hyper_mix": {"low": b16(P, 32), "w": ("Q4_1", u8(S * D, 20), (S * D, 32)), "s": f32(P, S, D),
+                      "gain": f32(S * D), "count": count, "out": b16(P, D), "eps": 1e-6},
+        "hyper_inject": {"x": f32(P, D), "inject": f32(P, S), "count": count, "s": f32(P, S, D)},
+        "ngram_rows": {"ids": i32(P), "tokens": window, "rows": rows, "count": count, "mult": i64(1, 3, 5),
+                       "size": i64(7, 7, 9, 9), "offset": i64(0, 7, 14, 23), "out": i32(P, 4), "eos": 0},
+        "gather_heads": {"table": ("Q4_1", u8(5, 40), (5, D)), "piece": i64(0, 80, 0), "ids": i32(P, 4),
+                         "count": count, "out": b16(P, 4 * D), "piece_rows": 2, "scale": 1.0},
+        "ple_gate": {"key": f32(P, S * D), "value": f32(P, D), "s": f32(P, S, D), "key_gain": f32(S * D),
+                     "query_gain": f32(S * D), "conv_gain": f32(S * D), "count": count,
+                     "y": f32(P, S * D), "normed": f32(P, S * D), "eps": 1e-6},
+        "draft_rows": {"slots": s["slots"], "chosen": i32(B), "rows": i32(B, 3), "ids": i32(B),
+                       "count": count, "step": 1},
+        "draft_put": {"rows": i32(B, 3), "count": count, "chosen": i32(B), "drafts": drafts,
+                      "n_draft": n_draft, "step": K - 1},
+        "commit_rows": {"slots": s["slots"], "kept": i32(B), "rows": rows, "count": count},
+        "next_ids": {"tokens": window, "rows": rows, "count": count, "ids": i32(P)},
+        "mtp_join": {"e": f32(P, D), "x": f32(P, S, D), "e_gain": f32(D), "gain": f32(S * D),
+                     "count": count, "out": b16(P, S, 2 * D), "n": i32(1), "eps": 1e-6, "whole": 1},
+        "keep_rows": {"x": f32(P, D), "rows": rows, "count": count, "pending": b16(B, 5, D)},
+        "take_rows": {"pending": f32(B, 5, D), "rows": rows, "count": count, "out": f32(P, D)},
+        "window_commit": {"pending": b16(B, 5, D), "kept": i32(B), "window": b16(B, 3, D)},
+        "window_push": {"x": f32(P, D), "rows": rows, "count": count, "window": b16(B, 3, D)},
+        "conv": {"x": f32(P, D), "taps": f32(D, 3), "window": b16(B, 4, D), "rows": rows, "count": count,
+                 "out": f32(P, D), "dilation": 2},
+        "gdn_inputs": {"c": f32(P, 2 * 16 + 4 * 5), "a": f32(P, 4), "b": f32(P, 4), "coef": f32(4),
+                       "dt": f32(4), "count": count, "q": f32(P, 2, 8), "in": f32(P, 16 + 4 * 7)},
+        "gdn_step": {"q": f32(P, 2, 8), "in": f32(P, 16 + 4 * 7), "key": i32(4), "m": f32(B, 4, 8, 5),
+                     "rows": rows, "count": count, "out": f32(P, 4, 5)},
+        "gdn_scan": {"q": f32(P, 2, 8), "in": f32(P, 16 + 4 * 7), "key": i32(4), "m": f32(B, 4, 8, 5),
+                     "rows": rows, "count": count, "out": f32(P, 4, 5)},
+        "gdn_fold": {"pending": f32(B, 6, 16 + 4 * 7), "kept": i32(B), "key": i32(4), "m": f32(B, 4, 8, 5)},
+        "gated_norm": {"x": f32(P, 4, 8), "gate": f32(P, 32), "gain": f32(8), "count": count,
+                       "out": b16(P, 32), "eps": 1e-6},
+        "index_append": {"k": f32(P, D), "gain": f32(D), "freq": f32(8), "rows": rows, "count": count,
+                         "raw": b16(B, C, D), "pooled": b16(B, 3, D), "eps": 1e-5, "ratio": 4},
+        "block_topk": {"q": b16(P, 2, D), "pooled": b16(B, 3, D), "rows": rows, "count": count,
+                       "out": i32(P, K), "scale": 1.0, "ratio": 4},
+        "attend_blocks": {"q": b16(P, 4, 8), "gate": f32(P, 4, 8), "k_cache": b16(B, C, 2, 8),
+                          "v_cache": b16(B, C, 2, 8), "blocks": i32(P, K), "rows": rows, "count": count,
+                          "out": b16(P, 4, 8), "scale": 1.0, "ratio": 4, "split": 4},
+        "route_topk": {"logits": f32(P, 9), "count": count, "ids": i32(P, 2), "weight": f32(P, 2), "normed": 1},
+        "gate_add": {"x": f32(P, D), "gate": f32(P, 1), "count": count, "y": f32(P, D)},
+        "linear_argmax": {"x": b16(P, D), "count": count, "w": f32(5, D), "bias": f32(5), "id": i32(P)},
         "accept": {"slots": s["slots"], "requests": s["requests"], "drafts": drafts, "n_draft": n_draft,
                        "span": i32(B, 2), "chosen": i32(P), "pending": s["pending"], "ctx": C},
         "publish": {"ctl": ctl, "slots": s["slots"], "pending": s["pending"], "kept": i32(B),
@@ -254,7 +307,128 @@ def refuse_any(op, changes):
     ("expert_sum", "x", f32(5, D), "expected [6, *] F32, found [5, 64] F32"),
     ("expert_sum", "count", i32(2), "expected [1] I32, found [2] I32"),
     ("expert_sum", "y", f32(P, D - 1), "expected [3, 64] F32, found [3, 63] F32"),
+    # rows that are kept, recurrences
+    ("keep_rows", "x", b16(P, D), "expected [*, *] F32, found [3, 64] BF16"),
+    ("keep_rows", "rows", i32(P + 1, 3), "expected [3, 3] I32, found [4, 3] I32"),
+    ("keep_rows", "count", i32(2), "expected [1] I32, found [2] I32"),
+    ("keep_rows", "pending", b16(B, 5, 63), "expected [*, *, 64] BF16 or F32, found [2, 5, 63] BF16"),
+    ("keep_rows", "pending", np.zeros((B, 5, D), np.float16),
+     "expected [*, *, 64] BF16 or F32, found [2, 5, 64] F16"),
+    ("take_rows", "pending", i32(B, 5, D), "expected [*, *, *] BF16 or F32, found [2, 5, 64] I32"),
+    ("take_rows", "out", f32(P, 63), "expected [*, 64] F32, found [3, 63] F32"),
+    ("take_rows", "out", b16(P, D), "expected [*, 64] F32, found [3, 64] BF16"),
+    ("take_rows", "rows", i32(P, 2), "expected [3, 3] I32, found [3, 2] I32"),
+    ("take_rows", "count", f32(1), "expected [1] I32, found [1] F32"),
+    ("window_commit", "pending", b16(B, D), "expected [*, *, *] BF16 or F32, found [2, 64] BF16"),
+    ("window_commit", "kept", i32(B + 1), "expected [2] I32, found [3] I32"),
+    ("window_commit", "window", b16(B + 1, 3, D),
+     "expected [2, *, 64] BF16 or F32, found [3, 3, 64] BF16"),
+    ("window_commit", "window", b16(B, 3, 9), "expected [2, *, 64] BF16 or F32, found [2, 3, 9] BF16"),
+    ("window_commit", "window", f32(B, 3, D), "expected BF16 as pending, found F32"),
+    ("window_push", "x", f32(P), "expected [*, *] F32, found [3] F32"),
+    ("window_push", "rows", i32(P), "expected [3, 3] I32, found [3] I32"),
+    ("window_push", "count", i32(1, 1), "expected [1] I32, found [1, 1] I32"),
+    ("window_push", "window", b16(B, 3, 9), "expected [*, *, 64] BF16 or F32, found [2, 3, 9] BF16"),
+    ("conv", "x", b16(P, D), "expected [*, *] F32, found [3, 64] BF16"),
+    ("conv", "taps", f32(63, 3), "expected [64, *] F32, found [63, 3] F32"),
+    ("conv", "taps", f32(D, 1), "expected at least 2 taps, found 1"),
+    ("conv", "dilation", 0, "expected at least 1, found 0"),
+    ("conv", "window", b16(B, 2, D), "expected [*, 4, 64] BF16 or F32, found [2, 2, 64] BF16"),
+    ("conv", "window", b16(B, 4, 9), "expected [*, 4, 64] BF16 or F32, found [2, 4, 9] BF16"),
+    ("conv", "window", i32(B, 4, D), "expected [*, 4, 64] BF16 or F32, found [2, 4, 64] I32"),
+    ("conv", "rows", i32(2, 3), "expected [3, 3] I32, found [2, 3] I32"),
+    ("conv", "count", i32(3), "expected [1] I32, found [3] I32"),
+    ("conv", "out", f32(P, 65), "expected [3, 64] F32, found [3, 65] F32"),
+    ("gdn_inputs", "c", f32(P), "expected [*, *] F32, found [3] F32"),
+    ("gdn_inputs", "c", f32(P, 53), "expected 32 columns of q and k and a multiple of 4 of v, found 53"),
+    ("gdn_inputs", "c", f32(P, 32), "expected 32 columns of q and k and a multiple of 4 of v, found 32"),
+    ("gdn_inputs", "a", f32(P + 1, 4), "expected [3, *] F32, found [4, 4] F32"),
+    ("gdn_inputs", "b", f32(P, 3), "expected [3, 4] F32, found [3, 3] F32"),
+    ("gdn_inputs", "coef", f32(5), "expected [4] F32, found [5] F32"),
+    ("gdn_inputs", "dt", f32(1), "expected [4] F32, found [1] F32"),
+    ("gdn_inputs", "count", i32(2), "expected [1] I32, found [2] I32"),
+    ("gdn_inputs", "q", f32(P, 16), "expected [3, *, *] F32, found [3, 16] F32"),
+    ("gdn_inputs", "in", f32(P, 43), "expected [3, 44] F32, found [3, 43] F32"),
+    ("gdn_fold", "pending", b16(B, 6, 44), "expected [*, *, *] F32, found [2, 6, 44] BF16"),
+    ("gdn_fold", "pending", f32(B, 6, 45),
+     "expected a multiple of 8 columns of k and 28 more, found 45"),
+    ("gdn_fold", "pending", f32(B, 6, 28),
+     "expected a multiple of 8 columns of k and 28 more, found 28"),
+    ("gdn_fold", "kept", i32(1), "expected [2] I32, found [1] I32"),
+    ("gdn_fold", "key", i32(2), "expected [4] I32, found [2] I32"),
+    ("gdn_fold", "m", f32(1, 4, 8, 5), "expected [2, *, *, *] F32, found [1, 4, 8, 5] F32"),
+    ("gated_norm", "x", f32(P, 32), "expected [*, *, *] F32, found [3, 32] F32"),
+    ("gated_norm", "gate", f32(P, 31), "expected [3, 32] F32, found [3, 31] F32"),
+    ("gated_norm", "gain", f32(32), "expected [8] F32, found [32] F32"),
+    ("gated_norm", "count", i32(2), "expected [1] I32, found [2] I32"),
+    ("gated_norm", "out", b16(P, 31), "expected [3, 32] BF16 or F32, found [3, 31] BF16"),
+    ("gated_norm", "eps", 0.0, "expected a finite number above 0, found 0"),
+    ("expert_glu", "at__0", np.zeros(5, np.int64), "expected [4] I64, found [5] I64"),
+    ("expert_glu", "at__1", i32(4), "expected [4] I64, found [4] I32"),
+    ("expert_linear", "at", np.zeros((4, 1), np.int64), "expected [4] I64, found [4, 1] I64"),
+    # block-sparse attention
+    ("index_append", "k", b16(P, D), "expected [*, *] F32, found [3, 64] BF16"),
+    ("index_append", "gain", f32(D + 1), "expected [64] F32, found [65] F32"),
+    ("index_append", "freq", f32(33), "expected at most 32 frequencies for heads of 64, found 33"),
+    ("index_append", "rows", i32(P, 2), "expected [3, 3] I32, found [3, 2] I32"),
+    ("index_append", "count", i32(2), "expected [1] I32, found [2] I32"),
+    ("index_append", "raw", b16(B, C, 8), "expected [*, *, 64] BF16 or F32, found [2, 10, 8] BF16"),
+    ("index_append", "raw", b16(B, C, 1, D),
+     "expected [*, *, 64] BF16 or F32, found [2, 10, 1, 64] BF16"),
+    ("index_append", "pooled", b16(B, 2, D),
+     "expected [2, 3, 64] BF16 or F32, found [2, 2, 64] BF16"),
+    ("index_append", "pooled", b16(1, 3, D),
+     "expected [2, 3, 64] BF16 or F32, found [1, 3, 64] BF16"),
+    ("index_append", "pooled", f32(B, 3, D), "expected BF16 as raw, found F32"),
+    ("index_append", "ratio", 0, "expected at least 1, found 0"),
+    ("index_append", "eps", 0.0, "expected a finite number above 0, found 0"),
+    ("block_topk", "q", b16(P, D), "expected [*, *, *] BF16 or F32, found [3, 64] BF16"),
+    ("block_topk", "pooled", b16(B, 3, 8), "expected [*, *, 64] BF16 or F32, found [2, 3, 8] BF16"),
+    ("block_topk", "pooled", f32(B, 3, D), "expected BF16 as q, found F32"),
+    ("block_topk", "rows", i32(4, 3), "expected [3, 3] I32, found [4, 3] I32"),
+    ("block_topk", "count", i32(1, 1), "expected [1] I32, found [1, 1] I32"),
+    ("block_topk", "out", i32(4, K), "expected [3, *] I32, found [4, 4] I32"),
+    ("block_topk", "out", f32(P, K), "expected [3, *] I32, found [3, 4] F32"),
+    ("block_topk", "scale", float("inf"), "expected a finite number, found inf"),
+    ("block_topk", "ratio", -1, "expected at least 1, found -1"),
+    ("attend_blocks", "q", b16(P, 4), "expected [*, *, *] BF16 or F32, found [3, 4] BF16"),
+    ("attend_blocks", "gate", b16(P, 4, 8), "expected [3, 4, 8] F32, found [3, 4, 8] BF16"),
+    ("attend_blocks", "gate", f32(P, 4, 9), "expected [3, 4, 8] F32, found [3, 4, 9] F32"),
+    ("attend_blocks", "k_cache", b16(B, C, 2, 9),
+     "expected [*, *, *, 8] BF16 or F32, found [2, 10, 2, 9] BF16"),
+    ("attend_blocks", "k_cache", b16(B, C, 3, 8), "expected heads that divide the 4 of q, found 3"),
+    ("attend_blocks", "k_cache", f32(B, C, 2, 8), "expected BF16 as q, found F32"),
+    ("attend_blocks", "v_cache", b16(B, C, 1, 8),
+     "expected [2, 10, 2, 8] BF16 or F32, found [2, 10, 1, 8] BF16"),
+    ("attend_blocks", "v_cache", f32(B, C, 2, 8), "expected BF16 as q, found F32"),
+    ("attend_blocks", "blocks", i32(P), "expected [3, *] I32, found [3] I32"),
+    ("attend_blocks", "blocks", i32(2, K), "expected [3, *] I32, found [2, 4] I32"),
+    ("attend_blocks", "rows", i32(P, 4), "expected [3, 3] I32, found [3, 4] I32"),
+    ("attend_blocks", "count", f32(1), "expected [1] I32, found [1] F32"),
+    ("attend_blocks", "out", f32(P, 4, 8), "expected BF16 as q, found F32"),
+    ("attend_blocks", "out", b16(P, 2, 8), "expected [3, 4, 8] BF16 or F32, found [3, 2, 8] BF16"),
+    ("attend_blocks", "scale", float("nan"), "expected a finite number, found nan"),
+    ("attend_blocks", "ratio", 0, "expected at least 1, found 0"),
+    ("attend_blocks", "split", 0, "expected at least 1, found 0"),
+    # routing
+    ("route_topk", "logits", b16(P, 9), "expected [*, *] F32, found [3, 9] BF16"),
+    ("route_topk", "count", i32(2), "expected [1] I32, found [2] I32"),
+    ("route_topk", "ids", i32(4, 2), "expected [3, *] I32, found [4, 2] I32"),
+    ("route_topk", "ids", i32(P, 10), "expected at most the 9 of logits in a row, found 10"),
+    ("route_topk", "weight", f32(P, 3), "expected [3, 2] F32, found [3, 3] F32"),
+    ("route_topk", "normed", 2, "expected 0 .. 1, found 2"),
+    ("gate_add", "x", b16(P, D), "expected [*, *] F32, found [3, 64] BF16"),
+    ("gate_add", "gate", f32(P), "expected [3, 1] F32, found [3] F32"),
+    ("gate_add", "gate", f32(P, 2), "expected [3, 1] F32, found [3, 2] F32"),
+    ("gate_add", "count", i32(2), "expected [1] I32, found [2] I32"),
+    ("gate_add", "y", f32(P, 9), "expected [3, 64] F32, found [3, 9] F32"),
     # fused ops
+    ("linear_argmax", "x", np.zeros((P, D), np.float16),
+     "expected [*, *] BF16 or F32, found [3, 64] F16"),
+    ("linear_argmax", "count", i32(2), "expected [1] I32, found [2] I32"),
+    ("linear_argmax", "w", f32(5, 9), "expected [*, 64] of a weight type, found [5, 9] F32"),
+    ("linear_argmax", "bias", f32(6), "expected [5] F32, found [6] F32"),
+    ("linear_argmax", "id", i32(4), "expected [3] I32, found [4] I32"),
     ("norm_linear", "x", b16(P, D), "expected [*, *] F32, found [3, 64] BF16"),
     ("norm_linear", "gain", f32(D - 1), "expected [64] F32, found [63] F32"),
     ("norm_linear", "count", i32(2), "expected [1] I32, found [2] I32"),
@@ -380,14 +554,35 @@ def test_rules_of_two_fields():
            k_cache=f32(B, C, 2, 8), v_cache=f32(B, C, 2, 8))  # fmt: skip
     refuse("round_rows", "rows: expected room for a width of 5, found 4 rows", rows=i32(4, 3),
            ids=i32(4))  # fmt: skip
+    refuse(
+        "index_append", "pooled: expected [2, 2, 64] BF16 or F32, found [2, 3, 64] BF16", ratio=5
+    )
+    refuse_any("index_append", {"ratio": 5, "pooled": b16(B, 2, D)})
+    refuse_any("index_append", {"ratio": 2**31 - 1, "pooled": b16(B, 1, D)})
+    refuse(
+        "route_topk", "ids: expected at most the 1 of logits in a row, found 2", logits=f32(P, 1)
+    )
     refuse("commit", "slots: expected at most 64 slots, found 65", slots=u8(65, 32))
     refuse("rms_norm", "out: expected [3, 2, 64] BF16 or F32, found [3, 64] F32", x=f32(P, 2, D))
+
+
+def test_rules_of_rows_that_meet_a_matrix():
+    for op in ("gdn_step", "gdn_scan"):
+        refuse(op, "q: expected [*, *, *] F32, found [3, 16] F32", q=f32(P, 16))
+        refuse(op, "m: expected [*, *, 8, *] F32, found [2, 4, 5, 8] F32", m=f32(B, 4, 5, 8))
+        refuse(op, "m: expected [*, *, 8, *] F32, found [2, 4, 8, 5] BF16", m=b16(B, 4, 8, 5))
+        refuse(op, "in: expected [3, 44] F32, found [3, 43] F32", **{"in": f32(P, 43)})
+        refuse(op, "key: expected [4] I32, found [2] I32", key=i32(2))
+        refuse(op, "rows: expected [3, 3] I32, found [2, 3] I32", rows=i32(2, 3))
+        refuse(op, "count: expected [1] I32, found [3] I32", count=i32(3))
+        refuse(op, "out: expected [3, 4, 5] F32, found [3, 5, 4] F32", out=f32(P, 5, 4))
 
 
 def test_rules_of_fused_ops():
     scaled = {"scale_n": 2, "scale_k": 32}
     for op, at, part in (("norm_linear", "__0", "[0]"), ("norm_glu", "__1", "[1]"),
-                         ("linear_add", "", ""), ("norm_argmax", "", "")):  # fmt: skip
+                         ("linear_add", "", ""), ("norm_argmax", "", ""),
+                         ("linear_argmax", "", "")):  # fmt: skip
         given = {f"{k}{at}": v for k, v in scaled.items()}
         refuse(op, f"scale{part}: expected a view, as scale_n and scale_k are given, found none",
                **given)  # fmt: skip

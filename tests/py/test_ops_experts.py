@@ -201,3 +201,43 @@ def test_weights_that_are_part_of_a_buffer():
     for table in TABLES:
         y = expert_linear(x, ids, ("Q4_1", spread, (3, 5, 64)), 5, table)
         close_linear(y, dense.expert_linear(xv, ids, values))
+
+
+def apart(w, order, gap):
+    """(w, at): the same matrices in another order, `gap` bytes between them. Only the first one is
+    where the strides of w say."""
+    kind, array, shape = w if isinstance(w, tuple) else (None, w, w.shape)
+    n_experts, width = shape[0], array[0].nbytes
+    room = np.full(n_experts * (width + gap), 0x7F, np.uint8)  # NaN as F32
+    at = np.zeros(n_experts, np.int64)
+    for i, e in enumerate(order):
+        at[e] = i * (width + gap)
+        room[at[e] : at[e] + width] = np.ascontiguousarray(array[e]).view(np.uint8).ravel()
+    at -= at[0]
+    first = list(order).index(0) * (width + gap)
+    view = np.lib.stride_tricks.as_strided(
+        room[first:].view(array.dtype)[:1], array.shape, (width, *array[0].strides)
+    )
+    return (view if kind is None else (kind, view, shape)), at
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("kind", ACTS)
+@pytest.mark.parametrize("weight", ["F32", "BF16", "Q8_0", "Q4_K"])
+def test_matrices_that_are_apart(weight, kind, table):
+    rng = np.random.default_rng(9)
+    p, t, e, n, k = 9, 2, 5, 7, columns(weight, 256)
+    gate, _ = expert_weights(weight, e, n, k, rng)
+    up, _ = expert_weights("F32", e, n, k, rng)
+    ids = routing(rng, p, t, e)
+    x, _ = act(rng.standard_normal((p, k)) / 20, kind)
+    routes = rows_of(x, np.repeat(np.arange(p), t))
+    want = expert_linear(routes, ids, gate, n, table)
+    both = expert_glu(x, ids, gate, up, n, 0, table)
+    for order, gap in (((0, 1, 2, 3, 4), 64), ((0, 4, 2, 1, 3), 8), ((3, 0, 1, 4, 2), 128)):
+        w, at = apart(gate, order, gap)
+        u, at_up = apart(up, order[::-1], gap)
+        assert expert_linear(routes, ids, w, n, table, at=at).tobytes() == want.tobytes()
+        for args in ((w, up, (at, None)), (gate, u, (None, at_up)), (w, u, (at, at_up))):
+            got = expert_glu(x, ids, *args[:2], n, 0, table, at=args[2])
+            assert got.tobytes() == both.tobytes()

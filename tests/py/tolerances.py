@@ -24,6 +24,9 @@ BF16_DEVICES = 0.05  # mode bf16 on a GPU against the CPU
 NEAR_TIE = 0.02  # logits that another device may take in another order
 BF16_VISIBLE = 1e-5  # ... and how far apart they are at least
 VISIBLE = 1e-3  # what a rule of the model changes at least
+FLASH_GOLDEN = 2e-5  # the Flash-Next reference in float64 against its outside one in float32
+FLASH_CHUNKS = 1e-9  # ... against itself with the rows cut in another way
+FLASH_GGUF = 2e-6  # ... with gains and decays that were converted in float32
 LOGPROB = 1e-9  # absolute, the same formula in float64
 
 

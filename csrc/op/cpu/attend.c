@@ -63,46 +63,52 @@ void sk_cpu_kv_append(const void *args, const sk_cpu *cpu)
 
 /* ---- attend ---------------------------------------------------------------------------------- */
 
+uint64_t sk_attend_scratch_lay(float *work, int64_t n, int64_t dim, sk_attend_scratch *out)
+{
+    if (work)
+        *out = (sk_attend_scratch){
+            .score = work, .part = work + n, .merged = work + n + dim, .q = work + n + 2 * dim};
+    return (uint64_t)n + 3 * (uint64_t)dim;
+}
+
 sk_attend_scratch sk_attend_scratch_at(const sk_attend_args *a, const sk_cpu *cpu, int32_t worker)
 {
     uint8_t *work = cpu->work + (uint64_t)worker * sk_attend_scratch_bytes(a);
-    sk_attend_scratch s = {.score = (float *)(void *)work};
-    s.part = s.score + a->k_cache.dim[1];
-    s.merged = s.part + a->q.dim[2];
-    s.q = s.merged + a->q.dim[2];
+    sk_attend_scratch s;
+    (void)sk_attend_scratch_lay((float *)(void *)work, a->k_cache.dim[1], a->q.dim[2], &s);
     return s;
 }
 
 uint64_t sk_attend_scratch_bytes(const sk_attend_args *a)
 {
-    uint64_t floats = (uint64_t)a->k_cache.dim[1] + 3 * (uint64_t)a->q.dim[2];
+    uint64_t floats = sk_attend_scratch_lay(NULL, a->k_cache.dim[1], a->q.dim[2], NULL);
     uint64_t bytes = (4 * floats + 63) & ~(uint64_t)63;
     uint64_t fast = sk_fast_attend_bytes(a);
     return bytes < fast ? fast : bytes;
 }
 
-static float dot_lanes(int32_t type, const uint8_t *q, const uint8_t *k, int64_t n)
+float sk_dot_lanes(int32_t type, const uint8_t *a, const uint8_t *b, int64_t n)
 {
     float acc[SK_LANES] = {0};
     for (int64_t i = 0; i < n; i++)
-        acc[i % SK_LANES] = fmaf(sk_act_get(type, q, i), sk_act_get(type, k, i), acc[i % SK_LANES]);
+        acc[i % SK_LANES] = fmaf(sk_act_get(type, a, i), sk_act_get(type, b, i), acc[i % SK_LANES]);
     return sk_tree8(acc);
 }
 
-void sk_attend_head(const sk_attend_args *a, int64_t r, int64_t head, const sk_attend_scratch *s)
+void sk_attend_over(const sk_attend_args *a, int64_t r, int64_t head, const sk_seen *seen,
+                    const float *gate, const sk_attend_scratch *s)
 {
     const sk_row *row = sk_row_at(&a->rows, r);
     int64_t dim = a->q.dim[2];
     int64_t kv_head = head / (a->q.dim[1] / a->k_cache.dim[2]);
-    int64_t first = sk_attend_first(a, row);
-    int64_t n = row->pos - first + 1;
+    int64_t n = seen->n;
     const uint8_t *q = sk_view_head(&a->q, r, head);
     uint8_t *out = sk_view_head(&a->out, r, head);
     float max;
     float total = 0;
     for (int64_t j = 0; j < n; j++) {
-        const uint8_t *k = sk_cache_at(&a->k_cache, row->slot, first + j, kv_head);
-        s->score[j] = dot_lanes(a->q.dtype, q, k, dim) * a->scale;
+        const uint8_t *k = sk_cache_at(&a->k_cache, row->slot, sk_seen_at(seen, j), kv_head);
+        s->score[j] = sk_dot_lanes(a->q.dtype, q, k, dim) * a->scale;
     }
     max = sk_max_of(s->score, n); // also the maximum of the splits' maxima
     for (int64_t i = 0; i < dim; i++) s->merged[i] = 0;
@@ -113,7 +119,7 @@ void sk_attend_head(const sk_attend_args *a, int64_t r, int64_t head, const sk_a
         float weight;
         for (int64_t i = 0; i < dim; i++) s->part[i] = 0;
         for (int64_t j = begin; j < end; j++) {
-            const uint8_t *v = sk_cache_at(&a->v_cache, row->slot, first + j, kv_head);
+            const uint8_t *v = sk_cache_at(&a->v_cache, row->slot, sk_seen_at(seen, j), kv_head);
             float p = sk_exp(s->score[j] - part_max);
             sum += p;
             p = sk_act_round(a->q.dtype, p);
@@ -124,7 +130,14 @@ void sk_attend_head(const sk_attend_args *a, int64_t r, int64_t head, const sk_a
         total = fmaf(sum, weight, total);
         for (int64_t i = 0; i < dim; i++) s->merged[i] = fmaf(s->part[i], weight, s->merged[i]);
     }
-    for (int64_t i = 0; i < dim; i++) sk_act_set(a->out.dtype, out, i, s->merged[i] / total);
+    for (int64_t i = 0; i < dim; i++)
+        sk_act_set(a->out.dtype, out, i, sk_gated(s->merged[i] / total, gate, i));
+}
+
+void sk_attend_head(const sk_attend_args *a, int64_t r, int64_t head, const sk_attend_scratch *s)
+{
+    const sk_seen seen = sk_attend_seen(a, sk_row_at(&a->rows, r));
+    sk_attend_over(a, r, head, &seen, NULL, s);
 }
 
 void sk_cpu_attend(const void *args, const sk_cpu *cpu)

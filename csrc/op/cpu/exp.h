@@ -47,4 +47,10 @@ static inline float sk_exp(float x)
     return p * sk_power_of_2(k / 2) * sk_power_of_2(k - k / 2); // the first product is exact
 }
 
+/* x / (1 + exp(-gate[i])), or x where there is no gate. */
+static inline float sk_gated(float x, const float *gate, int64_t i)
+{
+    return gate ? x / (1.0f + sk_exp(-gate[i])) : x;
+}
+
 #endif

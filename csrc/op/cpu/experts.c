@@ -85,10 +85,11 @@ static run next_run(const sk_view *list, int32_t n, int32_t *at)
     return r;
 }
 
-static sk_view expert_of(const sk_view *w, int32_t e)
+/* `at`: bytes from the first matrix to each; absent: they are a stride apart. */
+static sk_view expert_of(const sk_view *w, const sk_view *at, int32_t e)
 {
     sk_view m = *w;
-    m.p += e * w->stride[0];
+    m.p += sk_view_present(at) ? ((const int64_t *)(const void *)at->p)[e] : e * w->stride[0];
     m.rank = 2;
     m.dim[0] = w->dim[1];
     m.dim[1] = w->dim[2];
@@ -174,7 +175,7 @@ void sk_cpu_expert_glu(const void *args, const sk_cpu *cpu)
     for (int32_t at = 0; at < n;) {
         const run r = next_run(&a->list, n, &at);
         bring_rows(&g.product, &a->x, &r, per);
-        for (int32_t i = 0; i < 2; i++) p->w[i] = expert_of(&a->w[i], r.expert);
+        for (int32_t i = 0; i < 2; i++) p->w[i] = expert_of(&a->w[i], &a->at[i], r.expert);
         sk_run_part(SK_OP_linear, p, cpu, &s);
         if (a->gelu)
             sk_run_part(SK_OP_gelu_mul, &(sk_gelu_mul_args){p->y[0], p->y[1], p->count, g.hidden},
@@ -197,7 +198,7 @@ void sk_cpu_expert_linear(const void *args, const sk_cpu *cpu)
     for (int32_t at = 0; at < n;) {
         const run r = next_run(&a->list, n, &at);
         bring_rows(&p, &a->x, &r, 1);
-        p.linear.w[0] = expert_of(&a->w, r.expert);
+        p.linear.w[0] = expert_of(&a->w, &a->at, r.expert);
         sk_run_part(SK_OP_linear, &p.linear, cpu, &s);
         put_rows(&p.linear.y[0], &a->y, &r);
     }

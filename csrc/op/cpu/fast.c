@@ -49,8 +49,17 @@ bool sk_cpu_table_find(sk_cpu_fn table[SK_OP_COUNT], const char *name)
     if (isa == ISA_GENERIC) return true;
     table[SK_OP_linear] = isa == ISA_AVX512 ? sk_avx512_linear : sk_avx2_linear;
     table[SK_OP_attend] = isa == ISA_AVX512 ? sk_avx512_attend : sk_avx2_attend;
+    table[SK_OP_attend_blocks] = sk_avx2_attend_blocks;
+    table[SK_OP_block_topk] = sk_avx2_block_topk;
     table[SK_OP_silu_mul] = sk_avx2_silu_mul;
     table[SK_OP_argmax] = sk_avx2_argmax;
+    table[SK_OP_hyper_mix] = sk_avx2_hyper_mix;
+    table[SK_OP_hyper_inject] = sk_avx2_hyper_inject;
+    table[SK_OP_conv] = sk_avx2_conv;
+    table[SK_OP_gdn_step] = sk_avx2_gdn_step;
+    table[SK_OP_gdn_scan] = sk_avx2_gdn_scan;
+    table[SK_OP_gdn_fold] = sk_avx2_gdn_fold;
+    table[SK_OP_gated_norm] = sk_avx2_gated_norm;
 #endif
     return true;
 }

@@ -29,8 +29,17 @@ void sk_avx2_linear(const void *args, const sk_cpu *cpu);
 void sk_avx512_linear(const void *args, const sk_cpu *cpu);
 void sk_avx2_attend(const void *args, const sk_cpu *cpu);
 void sk_avx512_attend(const void *args, const sk_cpu *cpu);
+void sk_avx2_attend_blocks(const void *args, const sk_cpu *cpu);
+void sk_avx2_block_topk(const void *args, const sk_cpu *cpu);
 void sk_avx2_silu_mul(const void *args, const sk_cpu *cpu);
 void sk_avx2_argmax(const void *args, const sk_cpu *cpu);
+void sk_avx2_hyper_mix(const void *args, const sk_cpu *cpu);
+void sk_avx2_hyper_inject(const void *args, const sk_cpu *cpu);
+void sk_avx2_conv(const void *args, const sk_cpu *cpu);
+void sk_avx2_gdn_step(const void *args, const sk_cpu *cpu);
+void sk_avx2_gdn_scan(const void *args, const sk_cpu *cpu);
+void sk_avx2_gdn_fold(const void *args, const sk_cpu *cpu);
+void sk_avx2_gated_norm(const void *args, const sk_cpu *cpu);
 #else
 #define SK_HAVE_AVX2 0
 #endif

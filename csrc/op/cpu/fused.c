@@ -164,6 +164,42 @@ void sk_cpu_norm_argmax(const void *args, const sk_cpu *cpu)
     }
 }
 
+/* ---- linear_argmax --------------------------------------------------------------------------- */
+
+/* As of norm_argmax, with rows of x where they are. */
+static sk_linear_args linear_argmax_parts(const sk_linear_argmax_args *a, sk_arena *s)
+{
+    const int64_t rows = a->x.dim[0] < ARGMAX_ROWS ? a->x.dim[0] : ARGMAX_ROWS;
+    const sk_view y = sk_arena_take(s, SK_F32, 2, (int64_t[]){rows, a->w.dim[0]});
+    sk_linear_args product;
+    sk_args_clear(SK_OP_linear, &product);
+    product.x = a->x;
+    product.x.dim[0] = rows;
+    product.count = a->count;
+    set_segment(&product, 0, &a->w, &a->scale, a->scale_n, a->scale_k, &y);
+    product.bias[0] = a->bias;
+    return product;
+}
+
+void sk_cpu_linear_argmax(const void *args, const sk_cpu *cpu)
+{
+    const sk_linear_argmax_args *a = args;
+    const int64_t n_rows = sk_live_rows(&a->count, a->x.dim[0]);
+    sk_arena s = {.base = cpu->work};
+    sk_linear_args product = linear_argmax_parts(a, &s);
+    const int64_t block = product.x.dim[0];
+    for (int64_t r = 0; r < n_rows; r += block) {
+        int32_t live = (int32_t)(n_rows - r < block ? n_rows - r : block);
+        sk_argmax_args pick = {.x = product.y[0], .id = a->id};
+        product.x.p = sk_view_row(&a->x, r);
+        product.count.p = (uint8_t *)(void *)&live;
+        pick.count = product.count;
+        pick.id.p += r * (int64_t)sizeof(int32_t);
+        sk_run_part(SK_OP_linear, &product, cpu, &s);
+        sk_run_part(SK_OP_argmax, &pick, cpu, &s);
+    }
+}
+
 /* ---- linear_parts ---------------------------------------------------------------------------- */
 
 /* The product of one part: views of its columns. Blocks of all types end where parts do. */
@@ -334,6 +370,11 @@ uint64_t sk_fused_bytes(enum sk_op op, const void *args, int32_t n_threads)
     case SK_OP_norm_argmax: {
         const normed n = norm_argmax_parts(args, &s);
         part = linear_bytes(&n.product, n_threads);
+        break;
+    }
+    case SK_OP_linear_argmax: {
+        const sk_linear_args product = linear_argmax_parts(args, &s);
+        part = linear_bytes(&product, n_threads);
         break;
     }
     case SK_OP_linear_add: {

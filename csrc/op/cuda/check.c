@@ -135,6 +135,9 @@ static sk_code check_parts(const sk_linear_parts_args *a, sk_status *st)
 
 sk_code sk_cuda_check(enum sk_op op, const void *args, sk_status *st)
 {
+    if (!sk_cuda_ops[op])
+        return SK_FAIL(st, SK_UNSUPPORTED, "%s on CUDA: expected an op with a kernel, found none",
+                       sk_ops[op].name);
     for (const sk_field *f = sk_ops[op].fields; f->kind != SK_FIELD_END; f++) {
         const sk_view *v;
         if (f->kind != SK_FIELD_VIEW) continue;
