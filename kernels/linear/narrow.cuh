@@ -184,8 +184,10 @@ __device__ inline void finish_tile(const NarrowArgs &a, int tile, int live, cons
     }
 }
 
-/* The last CTA turns the keys into ids and leaves them as it found them. `last` is shared memory.
- */
+/* The last CTA turns the keys into ids and leaves them as it found them. `last` is shared memory in
+ * which no barrier object was ever initialised: when a time slice ends in between, one that is
+ * still valid comes back as the hardware knows it and not as it was written over. Seen on an H200
+ * shared by ten processes: several CTAs of a launch then took themselves for the last. */
 __device__ inline void finish_argmax(uint64_t *keys, int32_t *id, int live, int *last)
 {
     uint32_t *counter = reinterpret_cast<uint32_t *>(keys + kNarrowRows);

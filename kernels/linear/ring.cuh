@@ -105,13 +105,14 @@ template <typename D, int N, int M> constexpr int kRingBlocks = N == 1 ? 1 : kRi
 template <typename D, int N, int M> struct RingShared : RingOffsets {
     static constexpr int kCols = 8 * N;
     static constexpr int kTable = kSharedTableBytes<D>;
-    static constexpr int kCount = 128;   // for every warp, how many rows mean something
+    static constexpr int kCount = 124;   // for every warp, how many rows mean something
+    static constexpr int kLast = 4;      // is this the last CTA? See finish_argmax
     static constexpr int kBars = 8 * 88; // of the rings, behind them that of the activations
     static_assert(kLongWarps<D, N, M> * 4 < 88 && kLongWarps<D, N, M> * 4 <= kCount,
                   "too many warps");
     static constexpr int kBest = 8 * kCols;
     static constexpr int kTile = 16 * kCols; // floats of a slice
-    static constexpr int kRing = (kTable + kCount + kBars + kBest + 127) / 128 * 128;
+    static constexpr int kRing = (kTable + kCount + kLast + kBars + kBest + 127) / 128 * 128;
     static constexpr int kSlot =
         (Pieces<D>::kBytes + 127) / 128 * 128 + (Pieces<D>::kBytes % 128 ? 128 : 0);
     static constexpr int kPad = D::kGroup == 32 ? 64 : 32; // so that eight rows hit all banks
@@ -587,7 +588,8 @@ __global__ void __launch_bounds__(32 * kLongWarps<D, N, M>, kRingBlocks<D, N, M>
     const Share own(a);
     const PieceCounts &p = a.pieces;
     int32_t *count = reinterpret_cast<int32_t *>(memory + Shared::kTable) + warp;
-    uint64_t *bars = reinterpret_cast<uint64_t *>(memory + Shared::kTable + Shared::kCount);
+    int32_t *is_last = reinterpret_cast<int32_t *>(memory + Shared::kTable + Shared::kCount);
+    uint64_t *bars = reinterpret_cast<uint64_t *>(is_last + Shared::kLast / 4);
     uint64_t *acts_bar = bars + a.warps * a.depth;
     uint64_t *best_of_cta = bars + Shared::kBars / 8;
     Ring<D, N, M> r = {};
@@ -674,9 +676,7 @@ __global__ void __launch_bounds__(32 * kLongWarps<D, N, M>, kRingBlocks<D, N, M>
         const int live = live_of(a, count);
         if (live > 0) emit_shared<N, M, Argmax>(a, slices, own, p.slices, live, best_of_cta);
     }
-    if constexpr (Argmax)
-        finish_keys<N>(a, live_of(a, count), lane, best, best_of_cta,
-                       reinterpret_cast<int *>(bars));
+    if constexpr (Argmax) finish_keys<N>(a, live_of(a, count), lane, best, best_of_cta, is_last);
 }
 
 } // namespace sk
