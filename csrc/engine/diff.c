@@ -162,6 +162,15 @@ static void add_rows(sk_gap *g, const sk_view *v, const uint8_t *got, uint64_t o
         add_rows(g, v, got, off + (uint64_t)(i * v->stride[dim]), dim + 1, row);
 }
 
+/* Bytes of what lies below dim 1. */
+static uint64_t inner_bytes(const sk_view *v)
+{
+    uint64_t bytes = 0;
+    (void)sk_dtype_row_bytes(v->dtype, (uint64_t)v->dim[v->rank - 1], &bytes);
+    for (int32_t i = 2; i < v->rank - 1; i++) bytes *= (uint64_t)v->dim[i];
+    return bytes;
+}
+
 static void add_live(sk_gap *g, const sk_view *v, const uint8_t *got, int64_t live)
 {
     if (v->rank == 1) {
@@ -171,14 +180,42 @@ static void add_live(sk_gap *g, const sk_view *v, const uint8_t *got, int64_t li
     for (int64_t i = 0; i < live; i++) add_rows(g, v, got, (uint64_t)(i * v->stride[0]), 1, i);
 }
 
+/* Which entry along dim 1 of what a step writes by its row table is this row's; -1: none. */
+static int64_t entry_of(const sk_bound *b, size_t step, const char *field, const sk_row *row)
+{
+    const void *args = b->args + b->plan->steps[step].args_at;
+    switch (b->plan->steps[step].op) {
+    case SK_OP_keep_rows:
+        return row->at;
+    case SK_OP_index_append: {
+        const int32_t ratio = ((const sk_index_append_args *)args)->ratio;
+        if (strcmp(field, "raw") == 0) return row->pos;
+        return (row->pos + 1) % ratio == 0 ? row->pos / ratio : -1;
+    }
+    default:
+        return row->pos;
+    }
+}
+
+static bool writes_by_rows(enum sk_op op, const sk_field *f)
+{
+    const size_t n = strlen(f->name);
+    return op == SK_OP_keep_rows || op == SK_OP_index_append ||
+           (n > 6 && strcmp(f->name + n - 6, "_cache") == 0);
+}
+
 /* A cache: the appended rows by the rule, all others to the byte. */
-static void add_cache(sk_gap *g, const sk_view *v, uint8_t *got, uint64_t bytes, const sk_row *rows,
+static void add_cache(sk_gap *g, const sk_bound *b, size_t step, const sk_field *f,
+                      const sk_view *v, uint8_t *got, uint64_t bytes, const sk_row *rows,
                       int64_t live)
 {
+    const uint64_t row_bytes = inner_bytes(v);
     for (int64_t i = 0; i < live; i++) {
-        const uint64_t off = (uint64_t)(rows[i].slot * v->stride[0] + rows[i].pos * v->stride[1]);
+        const int64_t entry = entry_of(b, step, f->name, &rows[i]);
+        const uint64_t off = (uint64_t)(rows[i].slot * v->stride[0] + entry * v->stride[1]);
+        if (entry < 0) continue;
         add_rows(g, v, got, off, 2, i);
-        memcpy(got + off, v->p + off, (size_t)v->stride[1]);
+        memcpy(got + off, v->p + off, (size_t)row_bytes);
     }
     for (uint64_t i = 0; i < bytes; i++) g->stray += got[i] != v->p[i];
 }
@@ -250,22 +287,29 @@ static int64_t add_parts(sk_gap *g, const sk_bound *b, size_t step, const sk_vie
     return live;
 }
 
-static void measure(const sk_diff *d, const sk_bound *b, size_t step, const sk_view *v,
-                    uint64_t bytes, sk_diff_item *it)
+/* The state of a slot and what is pending there has entries by slot, whatever the rows. */
+static bool is_by_slot(const sk_diff *d, const sk_view *v)
 {
-    // Nothing but a cache is written by the row table.
-    const sk_view *rows = v->rank == 4 ? find_input(b, step, "rows") : NULL;
+    const sk_role role = d->cpu->prog.space.bufs[v->buf].role;
+    return role == SK_ROLE_STATE || role == SK_ROLE_PENDING;
+}
+
+static void measure(const sk_diff *d, const sk_bound *b, size_t step, const sk_field *f,
+                    const sk_view *v, uint64_t bytes, sk_diff_item *it)
+{
+    const enum sk_op op = b->plan->steps[step].op;
+    const sk_view *rows = writes_by_rows(op, f) ? find_input(b, step, "rows") : NULL;
     if (rows) {
         const sk_row *table = (const sk_row *)(const void *)rows->p;
         it->rows = live_of(b, step, rows);
-        add_cache(&it->gap, v, d->got, bytes, table, it->rows);
+        add_cache(&it->gap, b, step, f, v, d->got, bytes, table, it->rows);
         return;
     }
-    if (b->plan->steps[step].op == SK_OP_linear_parts) {
+    if (op == SK_OP_linear_parts) {
         it->rows = add_parts(&it->gap, b, step, v, d->got);
         return;
     }
-    it->rows = live_of(b, step, v);
+    it->rows = is_by_slot(d, v) ? v->dim[0] : live_of(b, step, v);
     add_live(&it->gap, v, d->got, it->rows);
     if (it->rule == SK_RULE_CHOICE)
         add_scores(d, &it->gap, (const void *)(b->args + b->plan->steps[step].args_at), d->got,
@@ -297,7 +341,7 @@ static sk_code compare(sk_diff *d, const pass *p, size_t step, const sk_field *f
                          .rule = rule_of(d, s->op, v->dtype)};
     memcpy(it->dim, v->dim, sizeof it->dim);
     sk_gap_init(&it->gap);
-    measure(d, p->cpu, step, v, bytes, it);
+    measure(d, p->cpu, step, f, v, bytes, it);
     it->ok = sk_gap_ok(&it->gap, it->rule);
     return SK_OK;
 }

@@ -88,7 +88,8 @@ static sk_code build_round(sk_program *p, int32_t n_rows, bool full, sk_status *
     sk_b_init(&b, &p->space, &r->plan, act_type(o), n_rows, st);
     sk_round_begin(&b, &p->rb);
     sk_model_commit(p->model, &b, sk_b_buf(&b, p->rb.kept));
-    if (p->mtp) sk_mtp_commit(p->mtp, &b, &p->rb, n_rows);
+    // The last round may have had more rows than this one has room for.
+    if (p->mtp) sk_mtp_commit(p->mtp, &b, &p->rb, p->n_rows);
     sk_round_draft(&b, &p->rb, &o->drafter, sk_model_config(p->model)->vocab, &v);
     if (p->mtp) sk_mtp_draft(p->mtp, &b, &p->rb, &v);
     sk_round_rows(&b, &p->rb, p->width, &v);

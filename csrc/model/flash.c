@@ -99,16 +99,16 @@ static sk_view mixture(const sk_flash_moe *m, const sk_config *c, sk_builder *b,
 }
 
 void sk_flash_layer_steps(const sk_flash_layer *l, const sk_config *c, sk_builder *b, sk_view s,
-                          int i, bool settle, bool cache_only)
+                          const char *at, bool settle, bool cache_only)
 {
     sk_view x, y, inject;
-    sk_b_at(b, "blk.%d.%s", i, l->is_sparse ? "attn" : "gdn");
+    sk_b_at(b, "%s.%s", at, l->is_sparse ? "attn" : "gdn");
     x = sk_b_hyper(b, s, &l->attn, &inject);
     y = l->is_sparse ? attention(&l->sparse, c, b, x, cache_only)
                      : recurrence(&l->gdn, c, b, x, settle, cache_only);
     if (cache_only) return;
     sk_b_hyper_inject(b, s, y, inject);
-    sk_b_at(b, "blk.%d.moe", i);
+    sk_b_at(b, "%s.moe", at);
     x = sk_b_hyper(b, s, &l->ffn, &inject);
     sk_b_hyper_inject(b, s, mixture(&l->moe, c, b, x), inject);
 }
@@ -141,8 +141,10 @@ static sk_view trunk(const sk_model *m, sk_builder *b, const sk_trunk *t)
     s = sk_b_stream_copy(b, sk_b_gather_rows(b, w->embd, t->ids, 1), c->hybrid.n_stream);
     for (int i = 0; i < c->n_layer; i++) {
         const bool last = t->cache_only && i + 1 == c->n_layer;
+        char at[16];
+        (void)snprintf(at, sizeof at, "blk.%d", i);
         if (i == c->hybrid.ple_layer) add_ngrams(&w->ple, c, b, s, t);
-        sk_flash_layer_steps(&w->layers[i], c, b, s, i, t->settle, last);
+        sk_flash_layer_steps(&w->layers[i], c, b, s, at, t->settle, last);
         if (last) return (sk_view)SK_VIEW_NONE;
         if (t->layer && t->layer[i]) t->out[i] = sk_b_copy_rows(b, s);
     }

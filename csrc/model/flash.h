@@ -81,9 +81,9 @@ SK_MUST_USE sk_code sk_flash_add_buffer(sk_space *space, const char *prefix, int
                                         const int64_t *dim, sk_keep keep, int32_t *out,
                                         sk_status *st);
 
-/* Steps; flash.c. One layer on the streams s; with `cache_only` no more than its states. `settle`:
- * all rows of the pass are kept. */
+/* Steps; flash.c. One layer on the streams s, labelled by `at`; with `cache_only` no more than its
+ * states. `settle`: all rows of the pass are kept. */
 void sk_flash_layer_steps(const sk_flash_layer *l, const sk_config *c, sk_builder *b, sk_view s,
-                          int i, bool settle, bool cache_only);
+                          const char *at, bool settle, bool cache_only);
 
 #endif

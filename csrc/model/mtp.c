@@ -252,9 +252,9 @@ static sk_view streams_of(const sk_mtp *m, sk_builder *b, sk_view s, sk_view ids
     return y;
 }
 
-static void layer(const sk_mtp *m, sk_builder *b, sk_view y, bool cache_only)
+static void layer(const sk_mtp *m, sk_builder *b, sk_view y, const char *at, bool cache_only)
 {
-    sk_flash_layer_steps(&m->layer, &m->target->config, b, y, m->block, true, cache_only);
+    sk_flash_layer_steps(&m->layer, &m->target->config, b, y, at, true, cache_only);
 }
 
 void sk_mtp_commit(const sk_mtp *m, sk_builder *b, const sk_round_bufs *rb, int32_t n_rows)
@@ -274,7 +274,7 @@ void sk_mtp_commit(const sk_mtp *m, sk_builder *b, const sk_round_bufs *rb, int3
     b->count = a.count;
     sk_b_at(b, "mtp.in");
     s = sk_b_take_rows(b, m->hidden.pending);
-    layer(m, b, streams_of(m, b, s, sk_b_next_ids(b, rb->tokens)), true);
+    layer(m, b, streams_of(m, b, s, sk_b_next_ids(b, rb->tokens)), "mtp", true);
     sk_b_window_commit(b, &m->hidden, kept);
     b->rows = rows;
     b->count = count;
@@ -287,11 +287,11 @@ void sk_mtp_keep(const sk_mtp *m, sk_builder *b, sk_view s)
     sk_b_keep_rows(b, s, m->hidden.pending);
 }
 
-static sk_view choose(const sk_mtp *m, sk_builder *b, sk_view g, sk_view *logits)
+static sk_view choose(const sk_mtp *m, sk_builder *b, sk_view g, const char *at, sk_view *logits)
 {
     const sk_flash *w = m->target->self;
     sk_view h;
-    sk_b_at(b, "mtp.head");
+    sk_b_at(b, "%s.head", at);
     h = sk_b_hyper(b, g, &m->mixer, NULL);
     if (!logits) return sk_b_linear_argmax(b, h, &w->output);
     sk_b_linear(b, h, &w->output, 1, logits);
@@ -303,8 +303,8 @@ void sk_mtp_settle(const sk_mtp *m, sk_builder *b, sk_view s, int32_t tokens, sk
     sk_view g;
     sk_b_at(b, "mtp.in");
     g = streams_of(m, b, s, sk_b_next_ids(b, tokens));
-    layer(m, b, g, logits == NULL);
-    if (logits) (void)choose(m, b, g, logits);
+    layer(m, b, g, "mtp", logits == NULL);
+    if (logits) (void)choose(m, b, g, "mtp", logits);
     sk_b_at(b, "mtp");
     sk_b_window_take(b, s, &m->hidden, true);
 }
@@ -352,11 +352,13 @@ void sk_mtp_draft(const sk_mtp *m, sk_builder *b, const sk_round_bufs *rb, const
     sk_view g = SK_VIEW_NONE, ids, chosen = SK_VIEW_NONE;
     b->n_rows = m->n_slots;
     for (int32_t i = 0; i < m->options.n_draft; i++) {
+        char at[16];
+        (void)snprintf(at, sizeof at, "mtp.%d", (int)i);
         ids = draft_rows(m, b, rb, i, chosen);
         sk_b_at(b, "mtp.%d.in", (int)i);
         g = streams_of(m, b, i == 0 ? hidden_rows(m, b) : g, ids);
-        layer(m, b, g, false);
-        chosen = choose(m, b, g, NULL);
+        layer(m, b, g, at, false);
+        chosen = choose(m, b, g, at, NULL);
         draft_put(b, v, i, chosen);
     }
     b->rows = rows;

@@ -68,7 +68,7 @@ class Beside:
     """Two CPU sessions held to the rules of a device."""
 
     def __init__(self, path: Path, slots: int = 1, k: int = 2) -> None:
-        options = (slots, 64, 16, 1, 0, "fast", 0, -1, 0, 1, 2, k, 4, 2)
+        options = (slots, 64, 16, 1, 0, "fast", 0, -1, 0, 1, 2, k, 4, 2, 0)
         with stoker.open(path) as checkpoint:
             self.session = _native.diff_open(checkpoint._native, options, -1, False)
 
@@ -332,3 +332,16 @@ def test_a_session_without_a_diff(tiny_path: Path) -> None:
                            (_native.diff_spoil, (0, "y", 0, 1))):  # fmt: skip
             with pytest.raises(stoker.StateError, match="expected one of diff_open"):
                 call(e._session, *rest)
+
+
+@pytest.mark.parametrize("drafter", ["none", "ngram:3", "mtp:2"])
+def test_hybrid_models(drafter: str) -> None:
+    """Fast kernels against the definition on every step of a model with recurrences, block-sparse
+    attention, experts and a draft head; several capacities, as requests end one after the other."""
+    prompts = [np.arange(10, 30), np.arange(40, 45), np.arange(3, 60)]
+    folder = Path(__file__).parent.parent / "data" / "flash_tiny"
+    records = stoker.diff(folder, prompts, drafter=drafter, device="cpu", rounds=12, context=96)
+    assert all(r.ok and r.rule == "exact" for r in records)
+    ops = {r.op for r in records}
+    assert {"gdn_scan", "gdn_step", "gdn_fold", "block_topk", "attend_blocks", "expert_glu"} <= ops
+    assert ("mtp_join" in ops) == (drafter == "mtp:2")
