@@ -250,6 +250,7 @@ void sk_ckpt_close(sk_ckpt *ck)
     sk_weight_map_fini(&ck->weights);
     sk_config_json_fini(&ck->config);
     sk_map_close(&ck->config_map);
+    sk_synthetic_drop(ck->synthetic);
     sk_mem_free(ck->path);
     sk_mem_free(ck);
 }

@@ -8,6 +8,7 @@
 #define SK_CKPT_H
 
 #include "base/dtype.h"
+#include "base/synth.h"
 
 #define SK_MAX_DIMS 8
 
@@ -23,9 +24,10 @@ typedef struct sk_tensor {
     uint64_t dim[SK_MAX_DIMS]; // outermost first, as a C or NumPy shape: the last one is the row
     uint64_t n_elems;
     uint64_t n_bytes;
-    uint64_t file_off;   // of the first byte, from the start of its file
-    const uint8_t *data; // any alignment; nothing to read when n_bytes is 0
-    uint32_t file;       // sk_ckpt_file_path
+    uint64_t file_off;     // of the first byte, from the start of its file
+    const uint8_t *data;   // any alignment; nothing to read when n_bytes is 0
+    uint32_t file;         // sk_ckpt_file_path
+    const sk_synth *synth; // how its contents are made (synthetic.h); NULL: they are in the file
 } sk_tensor;
 
 /* GGUF value types, by their ids in the file. */
@@ -65,9 +67,9 @@ typedef enum sk_format { SK_FORMAT_GGUF, SK_FORMAT_SAFETENSORS } sk_format;
 /* Opens what `path` names and checks every directory in it: a GGUF file, or the first of a split
  * model (the others are found by its name); a file that ends in ".safetensors"; an index that ends
  * in ".json" with the files it lists; a folder with model.safetensors.index.json or
- * model.safetensors, and then mtp.safetensors too where it is there. Next to safetensors files a config.json is read. `strict` also demands of GGUF
- * that tensors follow each other without gaps and that padding is zero, and of safetensors that
- * tensors have no members beyond the three. */
+ * model.safetensors, and then mtp.safetensors too where it is there. Next to safetensors files a
+ * config.json is read. `strict` also demands of GGUF that tensors follow each other without gaps
+ * and that padding is zero, and of safetensors that tensors have no members beyond the three. */
 SK_MUST_USE sk_code sk_ckpt_open(sk_ckpt **out, const char *path, bool strict, sk_status *st);
 /* The same over the bytes of one file in memory, which stay with the caller and must outlive *out.
  * `label` stands where messages name the path, and its end tells the format. */
@@ -75,8 +77,20 @@ SK_MUST_USE sk_code sk_ckpt_open_bytes(sk_ckpt **out, const uint8_t *bytes, uint
                                        const char *label, bool strict, sk_status *st);
 void sk_ckpt_close(sk_ckpt *ck); // accepts NULL
 
+/* Weights of a synthetic checkpoint (synthetic.h) are made when they are needed: `data` of a tensor
+ * holds its contents once one of these has returned OK, and stays where it is. Of files they are
+ * always there, and this does nothing. Any number of threads may call. What is missing is first
+ * held against the memory that is there (NOMEM, with both numbers; nothing is made then).
+ *
+ * One tensor, or all those i for which marks[i] == mark. */
+SK_MUST_USE sk_code sk_ckpt_need(const sk_ckpt *ck, const sk_tensor *t, sk_status *st);
+SK_MUST_USE sk_code sk_ckpt_need_marked(const sk_ckpt *ck, const uint8_t *marks, uint8_t mark,
+                                        sk_status *st);
+
 const char *sk_ckpt_path(const sk_ckpt *ck); // as given
+/* A synthetic checkpoint has the names and keys of a GGUF file and says so. */
 sk_format sk_ckpt_format(const sk_ckpt *ck);
+bool sk_ckpt_is_synthetic(const sk_ckpt *ck);
 const char *sk_format_name(sk_format format);   // "gguf", "safetensors"
 uint64_t sk_ckpt_file_bytes(const sk_ckpt *ck); // of all files with tensors
 uint32_t sk_ckpt_version(const sk_ckpt *ck);    // GGUF; else 0

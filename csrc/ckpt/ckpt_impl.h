@@ -7,6 +7,7 @@
 #include "ckpt/gguf.h"
 #include "ckpt/map.h"
 #include "ckpt/safetensors.h"
+#include "ckpt/synthetic.h"
 
 #define SK_MAX_FILES 10000u // of one model
 
@@ -42,6 +43,7 @@ struct sk_ckpt {
     sk_map config_map;
     sk_config_json config;
     char config_label[SK_LABEL_MAX];
+    sk_synthetic *synthetic; // NULL: contents are those of files
 };
 
 /* Room for `n` shards; ck had none. */
@@ -60,6 +62,9 @@ static inline sk_tensor *sk_shard_tensors(sk_ckpt *ck, size_t at, uint32_t *n)
     *n = ck->format == SK_FORMAT_GGUF ? s->gguf.n_tensors : s->sft.n_tensors;
     return ck->format == SK_FORMAT_GGUF ? s->gguf.tensors : s->sft.tensors;
 }
+
+/* What makes the weights, with their memory (synthetic.c). Accepts NULL. */
+void sk_synthetic_drop(sk_synthetic *s);
 
 /* Shard 0 is open: the rest of a split GGUF model, if it is one (split.c). `alone`: there are no
  * other files to be had. */

@@ -149,6 +149,7 @@ sk_code sk_index_file_check(const sk_ckpt *ck, sk_status *st)
 static sk_code open_inside(sk_ckpt *ck, const char *folder, bool strict, sk_status *st)
 {
     char *path = NULL, *draft = NULL;
+    bool two;
     sk_code rc;
     SK_TRY(sk_path_beside(&path, folder, "model.safetensors.index.json", st));
     if (is_file(path)) {
@@ -166,9 +167,10 @@ static sk_code open_inside(sk_ckpt *ck, const char *folder, bool strict, sk_stat
                              ck->label);
     }
     rc = sk_path_beside(&draft, folder, "mtp.safetensors", st);
-    if (rc == SK_OK) rc = sk_ckpt_add_shards(ck, is_file(draft) ? 2 : 1, st);
+    two = rc == SK_OK && is_file(draft);
+    if (rc == SK_OK) rc = sk_ckpt_add_shards(ck, two ? 2 : 1, st);
     if (rc == SK_OK) rc = sk_shard_open(ck, 0, path, strict, st);
-    if (rc == SK_OK && is_file(draft)) rc = sk_shard_open(ck, 1, draft, strict, st);
+    if (rc == SK_OK && two) rc = sk_shard_open(ck, 1, draft, strict, st);
     sk_mem_free(draft);
     sk_mem_free(path);
     return rc;

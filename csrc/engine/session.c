@@ -398,7 +398,8 @@ sk_code sk_session_settle(sk_session *s, int32_t slot, int32_t licence, sk_statu
     for (int32_t i = 0; i < SK_SLOTS_MAX; i++) ctl.slot[i] = (sk_ctl_slot){SK_LICENCE_WAIT, 0};
     ctl.slot[slot] = (sk_ctl_slot){licence, 0};
     SK_TRY(sk_place_write(&s->place, s->addr[s->prog.rb.ctl], &ctl, sizeof ctl, st));
-    return sk_session_run(s, &s->rounds[0], SK_STAGE_COMMIT, SK_STAGE_COMMIT, st);
+    // By the plan of the last round, whose results this leaves alone.
+    return sk_session_run(s, &s->rounds[s->round_plan], SK_STAGE_COMMIT, SK_STAGE_COMMIT, st);
 }
 
 sk_code sk_session_finish(sk_session *s, int32_t slot, int32_t licence, sk_status *st)

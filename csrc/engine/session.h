@@ -52,7 +52,7 @@ SK_MUST_USE sk_code sk_session_logits(const sk_session *s, int32_t first, int32_
                                       sk_status *st);
 
 /* Commits the slot's pending rows (at most `licence` of them; SK_LICENCE_ALL: all) by the code of
- * the round's commit stage. Idempotent. */
+ * the round's commit stage. Idempotent, and the last round's logits stay. */
 SK_MUST_USE sk_code sk_session_settle(sk_session *s, int32_t slot, int32_t licence, sk_status *st);
 
 /* Settles with the given licence and makes the slot idle. Its state stays for save, copy or keep.

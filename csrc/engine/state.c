@@ -32,6 +32,29 @@ static uint64_t kept_bytes(const sk_session *s, size_t buf, int32_t n)
     return slot_bytes / (uint64_t)b->dim[1] * (uint64_t)((n + b->keep_extra) / b->keep_unit);
 }
 
+/* What a hybrid model has beside the rest. Not the bytes of the struct: it has holes. */
+static void add_hybrid(sk_sha256 *sha, const sk_config *c)
+{
+    const sk_hybrid *h = &c->hybrid;
+    const int32_t all[] = {
+        h->n_stream,  h->low_rank,        h->index_heads, h->index_dim,  h->ratio,     h->blocks,
+        h->key_heads, h->value_heads,     h->key_dim,     h->value_dim,  h->taps,      h->n_expert,
+        h->n_used,    h->norm_topk,       h->ffn_expert,  h->ffn_shared, h->ple_layer, h->ngram,
+        h->ple_dim,   h->heads_per_ngram, h->ple_taps,    h->ple_eos,
+    };
+    if (!h->n_stream) return;
+    sk_sha256_add(sha, all, sizeof all);
+    sk_sha256_add(sha, h->sparse, (size_t)c->n_layer);
+}
+
+/* Weights that say what is where in a state: factors on the rotary frequencies, and the order of
+ * the heads in a recurrence. */
+static bool tells_layout(const sk_buf *b)
+{
+    return b->role == SK_ROLE_WEIGHT &&
+           (strstr(b->name, "rope_freq") || strstr(b->name, "key_map"));
+}
+
 /* A state is meaningful for the same architecture, geometry, numerics and state buffers. */
 static void layout_digest(const sk_session *s, uint8_t out[SK_SHA256_BYTES])
 {
@@ -45,13 +68,12 @@ static void layout_digest(const sk_session *s, uint8_t out[SK_SHA256_BYTES])
                    (int)c->window_pattern, (double)c->rope_base, (double)c->rope_base_local,
                    (double)c->rope_scale, (double)c->attn_scale, (double)c->rms_eps);
     sk_sha256_add(&sha, line, strlen(line));
-    if (c->hybrid.n_stream) sk_sha256_add(&sha, &c->hybrid, sizeof c->hybrid);
+    add_hybrid(&sha, c);
+    if (s->prog.mtp && s->prog.options.drafter.per_stream) sk_sha256_add(&sha, "per_stream;", 11);
     for (size_t i = 0; i < s->prog.space.n; i++) {
         const sk_buf *b = &s->prog.space.bufs[i];
         uint64_t unit = kept_bytes(s, i, sk_max_i32(1, b->keep_unit));
-        // Files may carry factors on the rotary frequencies: they are in these tables.
-        if (b->role == SK_ROLE_WEIGHT && strstr(b->name, "rope_freq"))
-            sk_sha256_add(&sha, b->source, b->bytes);
+        if (tells_layout(b)) sk_sha256_add(&sha, b->source, b->bytes);
         if (!unit) continue;
         (void)snprintf(line, sizeof line, "%s %d %d %llu;", b->name, (int)b->dtype, (int)b->keep,
                        (unsigned long long)unit);

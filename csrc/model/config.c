@@ -262,14 +262,15 @@ static sk_code read_vocab(sk_keys *k, sk_config *c)
 sk_code sk_config_read(const sk_ckpt *ck, sk_config *out, sk_status *st)
 {
     sk_config c = {.arch = ""};
-    sk_keys k = {.ck = ck, .arch = c.arch, .st = st};
+    sk_keys k = {.ck = ck, .arch = c.arch, .within = "", .st = st};
     bool hybrid;
     float eps;
     SK_TRY(sk_config_arch(ck, c.arch, &c.hf, st));
     k.hf = c.hf;
-    // Of a model with more than text, the text model's part is a member of its own.
-    if (c.hf && sk_ckpt_find_meta(ck, "text_config.hidden_size")) k.within = "text_config.";
     hybrid = strcmp(c.arch, "qwen4exp") == 0;
+    // Of a model with more than text, the text model's part is a member of its own.
+    if (hybrid && c.hf && sk_ckpt_find_meta(ck, "text_config.hidden_size"))
+        k.within = "text_config.";
     SK_TRY(sk_keys_dim(&k, "block_count", SK_MAX_LAYERS, 0, &c.n_layer));
     SK_TRY(sk_keys_dim(&k, "context_length", SK_MAX_CTX, 0, &c.ctx_train));
     SK_TRY(sk_keys_dim(&k, "embedding_length", SK_MAX_DIM, 0, &c.dim));

@@ -81,6 +81,7 @@ static sk_code read_factors(sk_binder *b, const sk_config *c, int64_t n, float *
             "%s",
             sk_ckpt_path(b->ck), (long long)n, (unsigned long long)t->n_elems,
             sk_dtype_name(t->type));
+    SK_TRY(sk_binder_read(b, t));
     sk_quant_row(SK_F32, t->data, (uint64_t)n, factor);
     for (int64_t i = 0; i < n; i++)
         if (!(factor[i] > 0) || !isfinite(factor[i]))

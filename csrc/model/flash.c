@@ -189,10 +189,14 @@ static sk_view head_argmax(const sk_model *m, sk_builder *b, sk_view s)
 /* Tensors that belong to no text, and those of a draft head, which are bound by themselves. */
 static void skip_others(sk_binder *b, const sk_config *c)
 {
-    char block[24];
-    (void)snprintf(block, sizeof block, "blk.%d.", (int)c->n_layer);
-    sk_binder_skip_all(b, b->hf ? "mtp." : block);
-    if (!b->hf) return;
+    if (!b->hf) {
+        char block[24];
+        (void)snprintf(block, sizeof block, "blk.%d.", (int)c->n_layer);
+        if (c->hybrid.n_draft_layer || sk_binder_has(b, "%snextn.enorm.weight", block))
+            sk_binder_skip_all(b, block);
+        return;
+    }
+    sk_binder_skip_all(b, "mtp.");
     sk_binder_skip_all(b, "model.visual.");
     sk_binder_skip_all(b, "visual.");
 }

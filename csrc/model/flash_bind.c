@@ -57,9 +57,9 @@ static sk_code bind_coef(sk_binder *b, int64_t n, int32_t *out, int i)
     SK_TRY(sk_bind_values(b, n, 1, &values, "%s", name));
     for (int64_t j = 0; j < n; j++) {
         if (b->hf) values[j] = (float)-exp((double)values[j]);
-        if (!(values[j] < 0) && rc == SK_OK)
+        if ((!(values[j] < 0) || !isfinite(values[j])) && rc == SK_OK)
             rc = SK_FAIL_CHECK(b->st, SK_FORMAT, "BAD_DATA", 0,
-                               "%s: tensor %s: expected decays below 0, found %.9g at %lld",
+                               "%s: tensor %s: expected finite decays below 0, found %.9g at %lld",
                                sk_ckpt_path(b->ck), name, (double)values[j], (long long)j);
     }
     if (rc == SK_OK) rc = sk_bind_const(b, name, SK_F32, 1, &n, values, out);
@@ -200,7 +200,7 @@ static sk_code read_hash(sk_binder *b, const sk_config *c, const char *tensor, c
         return SK_FAIL_CHECK(b->st, SK_FORMAT, "MISSING_TENSOR", 0,
                              "%s: tensor %s: expected in the file, found none", sk_ckpt_path(b->ck),
                              real);
-    sk_binder_mark(b, t);
+    SK_TRY(sk_binder_read(b, t));
     if (t->type != SK_I64 || t->n_elems != (uint64_t)n) {
         (void)snprintf(full, sizeof full, "%lld", (long long)n);
         return t->type == SK_I64 ? sk_binder_bad_shape(b, real, full, t)
@@ -236,7 +236,7 @@ static sk_code bind_hash(sk_ngrams *g, sk_binder *b, const sk_config *c, int64_t
 {
     const sk_hybrid *h = &c->hybrid;
     const int64_t n = h->ngram, heads = (n - 1) * h->heads_per_ngram;
-    int64_t mult[SK_HASH_MAX], size[SK_HASH_MAX], offset[SK_HASH_MAX];
+    int64_t mult[SK_HASH_MAX] = {0}, size[SK_HASH_MAX] = {0}, offset[SK_HASH_MAX] = {0};
     if (heads > SK_HASH_MAX)
         return SK_FAIL(b->st, SK_UNSUPPORTED,
                        "%s: heads of n-grams: expected at most %d, found "
@@ -249,6 +249,20 @@ static sk_code bind_hash(sk_ngrams *g, sk_binder *b, const sk_config *c, int64_t
     SK_TRY(sk_bind_const(b, "ple.mult", SK_I64, 1, &n, mult, &g->mult));
     SK_TRY(sk_bind_const(b, "ple.size", SK_I64, 1, &heads, size, &g->size));
     return sk_bind_const(b, "ple.offset", SK_I64, 1, &heads, offset, &g->offset);
+}
+
+/* Is there a shard that is not bound yet? `real` is the name of one. */
+static bool has_more_shards(const sk_binder *b, const char *real)
+{
+    static const char end[] = ".weight";
+    const size_t n = (size_t)(strstr(real, "shard_") - real) + 6;
+    for (size_t i = 0; i < sk_ckpt_n_tensors(b->ck); i++) {
+        const sk_str s = sk_ckpt_tensor(b->ck, i)->name;
+        if (!b->used[i] && s.n > n + sizeof end && memcmp(s.p, real, n) == 0 &&
+            memcmp(s.p + s.n - (sizeof end - 1), end, sizeof end - 1) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* The table of a folder: shards by number, of equal rows but for the last. */
@@ -264,13 +278,13 @@ static sk_code bind_shards(sk_ngrams *g, sk_binder *b, const sk_config *c, int64
     for (;; n++) {
         (void)snprintf(name, sizeof name, "blk.%d.ple_shard.%zu.weight", i, n);
         t = sk_binder_find(b, name, real);
-        if (!t && n > 0) break;
+        if (!t && n > 0 && !has_more_shards(b, real)) break;
         if (!t)
             rc = SK_FAIL_CHECK(b->st, SK_FORMAT, "MISSING_TENSOR", 0,
                                "%s: tensor %s: expected in the file, found none",
                                sk_ckpt_path(b->ck), real);
         if (rc != SK_OK) break;
-        sk_binder_mark(b, t);
+        sk_binder_take(b, t);
         if (!first) first = t;
         (void)snprintf(expected, sizeof expected, "rows, %d", (int)c->hybrid.ple_dim);
         // All shards before this one must have been as long as the first.
@@ -292,9 +306,9 @@ static sk_code bind_shards(sk_ngrams *g, sk_binder *b, const sk_config *c, int64
         const int64_t dim[2] = {*rows, c->hybrid.ple_dim};
         char buf[SK_NAME_MAX];
         sk_binder_buffer(b, "per_layer_token_embd.weight", buf);
-        g->piece_rows = (int32_t)first->dim[0];
-        rc = sk_space_add_pieces(b->space, buf, first->type, 2, dim, (int32_t)n, pieces, &g->table,
-                                 &g->at, b->st);
+        g->piece_rows = (int32_t)first->dim[0]; // of a table that is not refused for its rows
+        rc = sk_space_add_pieces(b->space, buf, first->type, 2, dim, (int64_t)first->dim[0], pieces,
+                                 &g->table, &g->at, b->st);
     }
     sk_mem_free(pieces);
     return rc;
@@ -326,6 +340,7 @@ static sk_code bind_ple(sk_flash_ple *p, sk_binder *b, const sk_config *c)
     p->grams.eos = h->ple_eos;
     p->dilation = h->ngram;
     SK_TRY(bind_table(&p->grams, b, c, &rows));
+    b->space->bufs[p->grams.table].as_is = true; // rows are gathered, nothing is multiplied
     if (rows > INT32_MAX)
         return SK_FAIL(b->st, SK_UNSUPPORTED,
                        "%s: table of n-grams: expected at most 2147483647 rows, found %lld",

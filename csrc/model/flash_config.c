@@ -56,8 +56,11 @@ static sk_code read_recurrent(sk_keys *k, sk_config *c)
         for (int32_t i = 0; i < c->n_layer; i++) c->hybrid.sparse[i] = (i + 1) % every == 0;
         return SK_OK;
     }
+    // For the model's own blocks, or for those that draft too. Numbers are as good as flags.
     if (list->type != SK_META_ARRAY || list->elem_type == SK_META_STRING ||
-        list->n < (uint64_t)c->n_layer || list->n_bytes % list->n)
+        list->elem_type == SK_META_F32 || list->elem_type == SK_META_F64 ||
+        (list->n != (uint64_t)c->n_layer &&
+         list->n != (uint64_t)c->n_layer + (uint64_t)c->hybrid.n_draft_layer))
         return SK_FAIL_CHECK(k->st, SK_FORMAT, "BAD_HPARAM", 0,
                              "%s: %s: expected a flag for each of %d layers, found another value",
                              sk_ckpt_path(k->ck), sk_keys_name(k, recurrent), (int)c->n_layer);
@@ -157,8 +160,10 @@ static sk_code read_recurrence(sk_keys *k, sk_config *c)
             sk_meta_need_u64(k->ck, sk_keys_name(k, "ssm.inner_size"), SK_MAX_DIM, &inner, k->st));
     }
     if (inner < 1 || inner > SK_MAX_DIM || inner % (uint64_t)h->value_heads)
-        return sk_keys_bad(k, "ssm.inner_size", "a multiple of the heads of values of at most 2^20",
-                           (double)inner);
+        return bad_value(
+            k, k->hf ? sk_keys_hf(k, "linear_value_head_dim") : sk_keys_name(k, "ssm.inner_size"),
+            "a total width above 0 of at most 2^20, a multiple of the heads of values",
+            (int64_t)inner);
     h->value_dim = (int32_t)(inner / (uint64_t)h->value_heads);
     if ((int64_t)h->key_heads * h->key_dim > SK_MAX_DIM)
         return sk_keys_bad(k, "ssm.group_count", "a total width of keys of at most 2^20",
@@ -170,13 +175,13 @@ static sk_code read_experts(sk_keys *k, sk_config *c, int32_t n_block)
 {
     static const char each[] = "expert_feed_forward_length";
     sk_hybrid *h = &c->hybrid;
+    const char *count;
     uint64_t x = 0, ffn[SK_MAX_LAYERS] = {0};
     bool found = false;
-    SK_TRY(sk_meta_need_u64(k->ck,
-                            k->hf ? sk_keys_hf(k, "num_experts") : sk_keys_name(k, "expert_count"),
-                            65536, &x, k->st));
+    count = k->hf ? sk_keys_hf(k, "num_experts") : sk_keys_name(k, "expert_count");
+    SK_TRY(sk_meta_need_u64(k->ck, count, 65536, &x, k->st));
     h->n_expert = (int32_t)x;
-    if (h->n_expert < 1) return sk_keys_bad(k, "expert_count", "at least 1", h->n_expert);
+    if (h->n_expert < 1) return bad_value(k, count, "at least 1", h->n_expert);
     SK_TRY(sk_keys_dim(k, "expert_used_count", (uint64_t)h->n_expert, 0, &h->n_used));
     SK_TRY(sk_meta_find_u64s(k->ck, sk_keys_name(k, each), SK_MAX_DIM, ffn, (size_t)n_block, &found,
                              k->st));
@@ -276,14 +281,18 @@ static sk_code want_text(sk_keys *k, const char *member, const char *expected)
 /* What config.json may say and this recipe does not compute. */
 static sk_code read_hf(sk_keys *k, sk_config *c)
 {
+    static const char *const rotary[] = {"rope_parameters.rope_type", "rope_parameters.type",
+                                         "rope_scaling.rope_type", "rope_scaling.type"};
     double part = 1, base = 0;
     bool on = false, found;
     SK_TRY(want_text(k, "hidden_act", "silu"));
     SK_TRY(want_text(k, "output_gate_type", "sigmoid"));
-    SK_TRY(want_text(k, "rope_parameters.rope_type", "default"));
+    for (size_t i = 0; i < SK_COUNT(rotary); i++) SK_TRY(want_text(k, rotary[i], "default"));
     SK_TRY(sk_meta_find_bool(k->ck, sk_keys_hf(k, "attention_bias"), &on, &found, k->st));
     if (on) return refuse(k, sk_keys_hf(k, "attention_bias"), "false", "true");
     SK_TRY(sk_meta_find_bool(k->ck, sk_keys_hf(k, "tie_word_embeddings"), &c->tied, &found, k->st));
+    // Older configurations have both outside.
+    SK_TRY(sk_meta_find_f64(k->ck, sk_keys_hf(k, "partial_rotary_factor"), &part, &found, k->st));
     SK_TRY(sk_meta_find_f64(k->ck, sk_keys_hf(k, "rope_parameters.partial_rotary_factor"), &part,
                             &found, k->st));
     SK_TRY(
@@ -295,7 +304,9 @@ static sk_code read_hf(sk_keys *k, sk_config *c)
                              "(0, 1], found %.9g and %.9g",
                              sk_ckpt_path(k->ck), (double)c->rope_base, part);
     c->n_rot = (int32_t)(c->head_dim * part);
-    return SK_OK;
+    if (c->n_rot >= 2 && c->n_rot % 2 == 0) return SK_OK;
+    return bad_value(k, sk_keys_hf(k, "rope_parameters.partial_rotary_factor"),
+                     "an even number of rotated dimensions above 0", c->n_rot);
 }
 
 sk_code sk_config_read_hybrid(sk_keys *k, sk_config *c)

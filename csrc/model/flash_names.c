@@ -89,6 +89,7 @@ static bool numbered(const char *part, char out[96])
     long number;
     if (!expert && !shard) return false;
     number = strtol(expert ? expert : shard, &rest, 10);
+    if (*rest != '.' || (expert && !strchr(rest + 1, '.'))) return false;
     if (shard)
         (void)snprintf(out, 96, "ple.ple_embedding.ngram_embedding.shard_%ld%.40s", number, rest);
     else

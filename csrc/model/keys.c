@@ -7,7 +7,7 @@
 
 const char *sk_keys_hf(sk_keys *k, const char *member)
 {
-    if (!k->within || !k->within[0]) return member;
+    if (!k->within[0]) return member;
     (void)snprintf(k->name, sizeof k->name, "%s%s", k->within, member);
     return k->name;
 }

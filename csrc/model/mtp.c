@@ -74,7 +74,8 @@ static sk_code find_flavour(const sk_mtp *m, const sk_binder *b, flavour *out)
     if (eh && fc) return mixed(b, "eh_proj", "fc_embd or fc_hidden");
     if (head && own) return mixed(b, "hc_head_down", "hc_down");
     if (output && (head || own)) return mixed(b, "output_hc_down", "a mixer of its own");
-    if (fc && head) return mixed(b, "fc_embd", "hc_head_down");
+    if (fc && head) return mixed(b, "fc_embd or fc_hidden", "hc_head_down");
+    if (fc && output) return mixed(b, "fc_embd or fc_hidden", "output_hc_down");
     if (eh && own) return mixed(b, "eh_proj", "hc_down");
     out->joined = !fc && !b->hf;
     out->mixer = out->text;
@@ -84,26 +85,55 @@ static sk_code find_flavour(const sk_mtp *m, const sk_binder *b, flavour *out)
     return SK_OK;
 }
 
-/* The gain of the mixer, which some files have as a matrix of a row for each stream. */
+/* The gain of a GGUF file's mixer, which some have as a matrix of a row for each stream. */
+static sk_code read_gain(const sk_mtp *m, sk_binder *b, const char *name, float **out)
+{
+    const sk_config *c = &m->target->config;
+    char real[SK_TENSOR_NAME_MAX];
+    const sk_tensor *t = sk_binder_find(b, name, real);
+    const bool by_stream = t && t->n_dims == 2 && t->dim[0] > 1;
+    return sk_bind_values(b, by_stream ? c->hybrid.n_stream : c->width, by_stream ? c->dim : 1, out,
+                          "%s", name);
+}
+
+/* Some files have the gain twice: where the two differ, it is not known which one counts. */
+static sk_code check_copy(const sk_mtp *m, sk_binder *b, const float *gain)
+{
+    char name[SK_NAME_MAX], real[SK_TENSOR_NAME_MAX];
+    float *copy = NULL;
+    bool same;
+    (void)snprintf(name, sizeof name, "blk.%d.nextn.shared_head_norm.weight", (int)m->block);
+    if (!sk_binder_find(b, name, real)) return SK_OK;
+    SK_TRY(read_gain(m, b, name, &copy));
+    same = memcmp(gain, copy, (size_t)m->target->config.width * sizeof *copy) == 0;
+    sk_mem_free(copy);
+    if (same) return SK_OK;
+    return SK_FAIL_CHECK(b->st, SK_FORMAT, "BAD_DRAFT", 0,
+                         "%s: tensor %s: expected a copy of the mixer's norm, found other values",
+                         sk_ckpt_path(b->ck), real);
+}
+
+static sk_code bind_gain(sk_mtp *m, sk_binder *b, const char *name)
+{
+    const int64_t width = m->target->config.width;
+    float *gain = NULL;
+    sk_code rc;
+    if (b->hf) return sk_bind_vector(b, width, &m->mixer.gain, "%s", name);
+    SK_TRY(read_gain(m, b, name, &gain));
+    rc = check_copy(m, b, gain);
+    if (rc == SK_OK) rc = sk_bind_const(b, name, SK_F32, 1, &width, gain, &m->mixer.gain);
+    sk_mem_free(gain);
+    return rc;
+}
+
 static sk_code bind_mixer(sk_mtp *m, sk_binder *b, const flavour *f)
 {
     const sk_config *c = &m->target->config;
     const int64_t rank = c->hybrid.low_rank, width = c->width;
-    char name[SK_NAME_MAX], real[SK_TENSOR_NAME_MAX];
-    const sk_tensor *t;
-    float *values = NULL;
-    sk_code rc;
+    char name[SK_NAME_MAX];
     m->mixer = (sk_hyper){.inject = -1, .n_stream = c->hybrid.n_stream, .eps = c->rms_eps};
     (void)snprintf(name, sizeof name, "%s_norm.weight", f->mixer);
-    t = sk_binder_find(b, name, real);
-    if (t && t->n_dims == 2 && t->dim[0] > 1) {
-        SK_TRY(sk_bind_values(b, c->hybrid.n_stream, c->dim, &values, "%s", name));
-        rc = sk_bind_const(b, name, SK_F32, 1, &width, values, &m->mixer.gain);
-        sk_mem_free(values);
-        SK_TRY(rc);
-    } else {
-        SK_TRY(sk_bind_vector(b, width, &m->mixer.gain, "%s", name));
-    }
+    SK_TRY(bind_gain(m, b, name));
     SK_TRY(sk_bind_matrix(b, rank, width, &m->mixer.down, "%s_down.weight", f->mixer));
     return sk_bind_matrix(b, width, rank, &m->mixer.up, "%s_up.weight", f->mixer);
 }
@@ -127,18 +157,30 @@ static sk_code bind_head(sk_mtp *m, sk_binder *b)
     return sk_flash_bind_layer(&m->layer, b, c, m->target->self, n, true);
 }
 
-/* Of a file of its own, embedding and output may be there again, and a copy of the mixer's norm. */
+/* A matrix that the target has, too, and which is not read: but it is of the same vocabulary. */
+static sk_code pass_over(const sk_mtp *m, sk_binder *b, const char *name)
+{
+    const sk_config *c = &m->target->config;
+    char real[SK_TENSOR_NAME_MAX], expected[48];
+    const sk_tensor *t = sk_binder_find(b, name, real);
+    if (!t) return SK_OK;
+    sk_binder_mark(b, t);
+    if (t->n_dims == 2 && t->dim[0] == (uint64_t)c->vocab && t->dim[1] == (uint64_t)c->dim)
+        return SK_OK;
+    (void)snprintf(expected, sizeof expected, "%d,%d", (int)c->vocab, (int)c->dim);
+    return sk_binder_bad_shape(b, real, expected, t);
+}
+
+/* Embedding and output may be there again. */
 static sk_code nothing_left(sk_mtp *m, sk_binder *b)
 {
     char name[SK_NAME_MAX];
-    (void)sk_binder_skip(b, "token_embd.weight");
-    (void)sk_binder_skip(b, "output.weight");
-    (void)snprintf(name, sizeof name, "blk.%d.nextn.shared_head_norm.weight", (int)m->block);
-    (void)sk_binder_skip(b, name);
+    SK_TRY(pass_over(m, b, "token_embd.weight"));
+    SK_TRY(pass_over(m, b, "output.weight"));
     (void)snprintf(name, sizeof name, "blk.%d.nextn.embed_tokens.weight", (int)m->block);
-    (void)sk_binder_skip(b, name);
+    SK_TRY(pass_over(m, b, name));
     (void)snprintf(name, sizeof name, "blk.%d.nextn.shared_head_head.weight", (int)m->block);
-    (void)sk_binder_skip(b, name);
+    SK_TRY(pass_over(m, b, name));
     if (!m->options.own_file) {
         // The target's, which it has bound itself.
         for (size_t i = 0; i < sk_ckpt_n_tensors(b->ck); i++) {

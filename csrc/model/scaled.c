@@ -105,7 +105,7 @@ static sk_code add_scale(lin *l, const sk_tensor *t, bool reciprocal, sk_lin *ou
     int64_t dim[2];
     float *values = NULL;
     sk_code rc = SK_OK;
-    sk_binder_mark(l->b, t);
+    SK_TRY(sk_binder_read(l->b, t));
     if (t->type != SK_F32 && t->type != SK_BF16 && t->type != SK_F16)
         return SK_FAIL_CHECK(l->b->st, SK_FORMAT, "BAD_TYPE", t->file_off,
                              "%s: tensor %s: expected F32, BF16 or F16, found %s",
@@ -201,15 +201,15 @@ static sk_code bind_nvfp4(lin *l, const sk_tensor *codes, bool global, sk_lin *o
                        "%s: tensor %s: expected rows in multiples of 64 elements, found %lld",
                        sk_ckpt_path(l->b->ck), l->real, (long long)l->n_in);
     SK_TRY(want_matrix(l, codes, SK_U8, l->n_in / 2));
-    sk_binder_mark(l->b, codes);
+    SK_TRY(sk_binder_read(l->b, codes));
     scales = beside(l, ".weight_scale");
     if (!scales)
         return SK_FAIL_CHECK(l->b->st, SK_FORMAT, "MISSING_TENSOR", 0,
                              "%s: tensor %s: expected in the file, found none",
                              sk_ckpt_path(l->b->ck), l->real);
     SK_TRY(want_matrix(l, scales, SK_F8_E4M3, l->n_in / 16));
+    SK_TRY(sk_binder_read(l->b, scales));
     SK_TRY(check_scales(l, scales));
-    sk_binder_mark(l->b, scales);
     SK_TRY(add_blocks(l, codes, scales, out));
     whole = beside(l, global ? ".weight_global_scale" : ".weight_scale_2");
     if (whole && whole->n_elems == 1) return add_scale(l, whole, global, out);

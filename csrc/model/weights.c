@@ -67,6 +67,17 @@ bool sk_binder_has(const sk_binder *b, const char *fmt, ...)
 /* Tensors of a checkpoint are one array, so a pointer is an index. */
 void sk_binder_mark(sk_binder *b, const sk_tensor *t) { b->used[t - sk_ckpt_tensor(b->ck, 0)] = 1; }
 
+void sk_binder_take(sk_binder *b, const sk_tensor *t)
+{
+    b->used[t - sk_ckpt_tensor(b->ck, 0)] = SK_BOUND;
+}
+
+sk_code sk_binder_read(sk_binder *b, const sk_tensor *t)
+{
+    sk_binder_mark(b, t);
+    return sk_ckpt_need(b->ck, t, b->st);
+}
+
 bool sk_binder_skip(sk_binder *b, const char *name)
 {
     char real[SK_TENSOR_NAME_MAX];
@@ -103,7 +114,7 @@ static sk_code need(sk_binder *b, const char *name, char real[SK_TENSOR_NAME_MAX
         return SK_FAIL_CHECK(b->st, SK_FORMAT, "MISSING_TENSOR", 0,
                              "%s: tensor %s: expected in the file, found none", sk_ckpt_path(b->ck),
                              real);
-    sk_binder_mark(b, t);
+    sk_binder_take(b, t);
     if (!sk_dtype_is_weight(t->type))
         return SK_FAIL_CHECK(b->st, SK_UNSUPPORTED, "BAD_TYPE", t->file_off,
                              "%s: tensor %s: expected a type of weights, found %s",
@@ -122,16 +133,18 @@ sk_code sk_binder_bad_shape(sk_binder *b, const char *real, const char *expected
                          expected, found, sk_dtype_name(t->type));
 }
 
-/* Trailing dimensions of 1 in file order are leading ones here: a shape is the same without them.
- */
+/* Trailing dimensions of 1 in file order are leading ones here: a shape is the same without them,
+ * be it the file's or the one that is wanted. */
 static bool is_shape(const sk_tensor *t, int32_t rank, const int64_t *dim)
 {
-    int32_t extra = t->n_dims - rank;
+    const int32_t extra = t->n_dims - rank;
     for (int32_t i = 0; i < t->n_dims; i++) {
-        uint64_t want = i < extra ? 1 : (uint64_t)dim[i - extra];
+        const uint64_t want = i < extra ? 1 : (uint64_t)dim[i - extra];
         if (t->dim[i] != want) return false;
     }
-    return extra >= 0;
+    for (int32_t i = 0; i < rank && i < -extra; i++)
+        if (dim[i] != 1) return false;
+    return true;
 }
 
 void sk_binder_buffer(const sk_binder *b, const char *name, char out[SK_NAME_MAX])
@@ -159,8 +172,10 @@ sk_code sk_bind_matrix(sk_binder *b, int64_t n_out, int64_t n_in, int32_t *out, 
         return sk_binder_bad_shape(b, real, expected, t);
     }
     sk_binder_buffer(b, name, buf);
-    if (!is_aligned(t))
+    if (!is_aligned(t)) {
+        SK_TRY(sk_binder_read(b, t));
         return sk_space_add_const(b->space, buf, t->type, 2, dim, t->data, out, b->st);
+    }
     return sk_space_add_weight(b->space, buf, t->type, 2, dim, t->data, out, b->st);
 }
 
@@ -189,6 +204,7 @@ static sk_code bind_vector(sk_binder *b, int64_t n, int32_t *out, const char *na
     sk_binder_buffer(b, name, buf);
     if (t->type == SK_F32 && is_aligned(t) && !wants_one(b, name))
         return sk_space_add_weight(b->space, buf, SK_F32, 1, &n, t->data, out, b->st);
+    SK_TRY(sk_binder_read(b, t));
     SK_TRY(sk_mem_new((void **)&values, (size_t)n, sizeof *values, name, b->st));
     sk_quant_row(t->type, t->data, (uint64_t)n, values);
     for (int64_t i = 0; i < n && wants_one(b, name); i++) values[i] += 1;
@@ -243,6 +259,7 @@ sk_code sk_bind_values(sk_binder *b, int64_t rows, int64_t columns, float **out,
             (void)snprintf(expected, sizeof expected, "%lld", (long long)rows);
         return sk_binder_bad_shape(b, real, expected, t);
     }
+    SK_TRY(sk_binder_read(b, t));
     SK_TRY(sk_mem_new((void **)&values, (size_t)t->n_elems, sizeof *values, name, b->st));
     // Row by row, as the file has them: blocks end with a row.
     const int64_t row = t->n_dims ? (int64_t)t->dim[t->n_dims - 1] : 1;
@@ -270,7 +287,7 @@ static sk_code add_stack(sk_binder *b, const sk_stack_shape *s, int32_t dtype,
     const int64_t dim[3] = {s->n, s->n_out, s->n_in};
     char buf[SK_NAME_MAX];
     sk_binder_buffer(b, name, buf);
-    return sk_space_add_pieces(b->space, buf, dtype, 3, dim, (int32_t)s->n, pieces, out, at, b->st);
+    return sk_space_add_pieces(b->space, buf, dtype, 3, dim, 1, pieces, out, at, b->st);
 }
 
 sk_code sk_bind_joined(sk_binder *b, const sk_stack_shape *s, const char *tensor, const char *name,
@@ -349,7 +366,7 @@ sk_code sk_binder_done(const sk_binder *b)
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%.*s", n > 1 ? ", " : "",
                                    (int)sk_min_size(t->name.n, SK_NAME_MAX - 1), t->name.p);
     }
-    if (!n) return SK_OK;
+    if (!n) return sk_ckpt_need_marked(b->ck, b->used, SK_BOUND, b->st);
     return SK_FAIL_CHECK(b->st, SK_FORMAT, "UNEXPECTED_TENSOR", 0,
                          "%s: expected no tensor beyond the model's, found %zu: %s%s",
                          sk_ckpt_path(b->ck), n, names, n > 3 ? ", ..." : "");

@@ -8,6 +8,8 @@
 #include "model/names.h"
 #include "plan/build.h"
 
+#define SK_BOUND 2 // the contents are wanted, at the latest when binding is done
+
 typedef struct sk_binder {
     const sk_ckpt *ck;
     const sk_hf_arch *hf; // NULL: names are those of the file
@@ -15,7 +17,7 @@ typedef struct sk_binder {
     const char *prefix; // of the buffer names: "target." or "drafter."
     bool nested;        // Hugging Face: the text model is a part, "model.language_model."
     int32_t draft;      // number of the block that drafts, -1: none is looked for
-    uint8_t *used;      // by tensor of the checkpoint
+    uint8_t *used;      // by tensor of the checkpoint: accounted for, or SK_BOUND
     sk_status *st;
 } sk_binder;
 
@@ -82,13 +84,17 @@ bool sk_binder_name(const sk_binder *b, const char *name, char real[SK_TENSOR_NA
 const sk_tensor *sk_binder_find(const sk_binder *b, const char *name,
                                 char real[SK_TENSOR_NAME_MAX]);
 void sk_binder_mark(sk_binder *b, const sk_tensor *t); // as accounted for
+/* Marks a tensor as bound in place. The contents are there when binding is done; whoever reads them
+ * himself asks for them first (sk_binder_read): of a synthetic checkpoint they are made then. */
+void sk_binder_take(sk_binder *b, const sk_tensor *t);
+SK_MUST_USE sk_code sk_binder_read(sk_binder *b, const sk_tensor *t);
 void sk_binder_buffer(const sk_binder *b, const char *name, char out[SK_NAME_MAX]);
 sk_code sk_binder_bad_shape(sk_binder *b, const char *real, const char *expected,
                             const sk_tensor *t);
 
 /* Fails with UNEXPECTED_TENSOR, naming up to three, if any tensor was not bound. Of safetensors,
  * scales of activations and of caches and rotary frequencies are not missed: they are no weights.
- */
+ * Then sees to it that the contents of all that were bound are there, or fails with NOMEM. */
 SK_MUST_USE sk_code sk_binder_done(const sk_binder *b);
 
 #endif

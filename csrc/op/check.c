@@ -140,18 +140,19 @@ static uint64_t inner_span(const sk_view *v, int32_t from)
     return span;
 }
 
-/* Of caches, [B, C, heads, D], and of heads in wider rows, F32 [P, heads, D], the second dimension
- * may be spread out too. */
-static int32_t first_dense_dim(const sk_view *v)
+/* Of caches, [B, C, heads, D], and of rows whose heads may be apart, [P, heads, D], the second
+ * dimension may be spread out too. */
+static int32_t first_dense_dim(const sk_field *f, const sk_view *v)
 {
-    return v->rank == 4 || (v->rank == 3 && v->dtype == SK_F32) ? 2 : 1;
+    return v->rank == 4 || (v->rank == 3 && f->mode & SK_APART) ? 2 : 1;
 }
 
-static void check_strides(sk_checker *c, const char *field, const sk_view *v)
+static void check_strides(sk_checker *c, const sk_field *f, const sk_view *v)
 {
+    const char *field = f->name;
     for (int32_t i = v->rank - 2; i >= 0; i--) {
         uint64_t below = inner_span(v, i + 1);
-        bool dense = i >= first_dense_dim(v);
+        bool dense = i >= first_dense_dim(f, v);
         if (dense ? (uint64_t)v->stride[i] == below : (uint64_t)v->stride[i] >= below) continue;
         sk_break(c, field, "expected a stride of dimension %d of %s %llu bytes, found %lld", i,
                  dense ? "exactly" : "at least", (unsigned long long)below,
@@ -166,8 +167,9 @@ static uint64_t elem_align(int32_t dtype)
     return info && info->block_elems == 1 ? (uint64_t)info->block_bytes : 1;
 }
 
-static void check_view(sk_checker *c, const char *field, const sk_view *v)
+static void check_view(sk_checker *c, const sk_field *f, const sk_view *v)
 {
+    const char *field = f->name;
     uint64_t span;
     uint64_t end;
     uint64_t align;
@@ -193,7 +195,7 @@ static void check_view(sk_checker *c, const char *field, const sk_view *v)
         sk_break(c, field, "expected dimensions below 2^31, found %lld", (long long)v->dim[i]);
         return;
     }
-    check_strides(c, field, v);
+    check_strides(c, f, v);
     align = elem_align(v->dtype);
     if (v->off % align != 0) {
         sk_break(c, field, "expected an offset that is a multiple of %llu, found %llu",
@@ -530,7 +532,7 @@ sk_code sk_op_check(enum sk_op op, const void *args, sk_status *st)
         const sk_view *v = sk_field_view_const(args, f);
         if (f->kind != SK_FIELD_VIEW) continue;
         if (sk_view_present(v))
-            check_view(&c, f->name, v);
+            check_view(&c, f, v);
         else if (!(f->mode & SK_OPTIONAL))
             sk_break(&c, f->name, "expected a view, found none");
     }

@@ -10,6 +10,8 @@
 #define OUT(op, f)       VIEW(op, f, SK_WRITE)
 #define INOUT(op, f)     VIEW(op, f, SK_READ | SK_WRITE)
 #define OPT(op, f)       VIEW(op, f, SK_READ | SK_OPTIONAL)
+#define APART(op, f)     VIEW(op, f, SK_READ | SK_APART)
+#define OPTAPART(op, f)  VIEW(op, f, SK_READ | SK_OPTIONAL | SK_APART)
 #define OPTOUT(op, f)    VIEW(op, f, SK_WRITE | SK_OPTIONAL)
 #define I32(op, f)       {#f, offsetof(sk_##op##_args, f), SK_FIELD_I32, 0},
 #define F32(op, f)       {#f, offsetof(sk_##op##_args, f), SK_FIELD_F32, 0},

@@ -13,7 +13,7 @@ enum sk_op {
     SK_OP_COUNT
 };
 
-enum { SK_READ = 1, SK_WRITE = 2, SK_OPTIONAL = 4 };
+enum { SK_READ = 1, SK_WRITE = 2, SK_OPTIONAL = 4, SK_APART = 8 };
 
 typedef enum sk_field_kind {
     SK_FIELD_END = 0,
@@ -26,7 +26,7 @@ typedef struct sk_field {
     const char *name;
     size_t at; // offset in the argument struct
     sk_field_kind kind;
-    int32_t mode; // views: SK_READ | SK_WRITE | SK_OPTIONAL
+    int32_t mode; // views: SK_READ | SK_WRITE | SK_OPTIONAL | SK_APART (heads may be apart)
 } sk_field;
 
 typedef struct sk_op_desc {

@@ -2,7 +2,8 @@
  *
  * A transient lives from its first to its last use. One that a side branch touches lives from the
  * fork to the join at least, because the branch may run at any time in between; so nothing that is
- * alive on either side of a fork shares bytes with it. */
+ * alive on either side of a fork shares bytes with it. A result lives all the time: stages of a
+ * plan may run again by themselves before the host has read it. */
 #include "plan/plan.h"
 
 #include "base/layout.h"
@@ -52,7 +53,9 @@ static sk_code collect(sk_plan *p, int32_t *at, sk_status *st)
     }
     for (size_t i = 0; i < p->n_results; i++) {
         sk_life *l = life_of(p, at, p->results[i]);
-        if (l) l->last = (int32_t)p->n_steps;
+        if (!l) continue;
+        l->first = 0;
+        l->last = (int32_t)p->n_steps;
     }
     return SK_OK;
 }

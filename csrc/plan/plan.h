@@ -40,7 +40,7 @@ typedef struct sk_branch {
 /* A transient of this plan: who uses it when, and where it lies in the transient block. */
 typedef struct sk_life {
     int32_t buf;
-    int32_t first, last; // steps; last == number of steps for what the host reads afterwards
+    int32_t first, last; // steps; 0 and the number of steps for what the host reads afterwards
     uint64_t off;
 } sk_life;
 

@@ -13,16 +13,59 @@ void sk_space_fini(sk_space *sp)
     for (size_t i = 0; i < sp->n_owned; i++) sk_mem_free(sp->owned[i]);
     for (size_t i = 0; i < sp->n; i++) sk_mem_free(sp->bufs[i].pieces);
     sk_mem_free(sp->owned);
+    sk_mem_free(sp->by_name);
     sk_mem_free(sp->bufs);
     memset(sp, 0, sizeof *sp);
 }
 
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* FNV-1a. Names are the recipes' own, so nobody chooses them to collide. */
+static size_t first_place(const sk_space *sp, const char *name)
+{
+    uint32_t h = 2166136261u;
+    for (; *name; name++) h = (h ^ (uint8_t)*name) * 16777619u;
+    return h & (sp->by_name_cap - 1);
+}
+
 int32_t sk_space_find(const sk_space *sp, const char *name)
 {
-    for (size_t i = 0; i < sp->n; i++)
-        if (strcmp(sp->bufs[i].name, name) == 0) return (int32_t)i;
-    return -1;
+    if (!sp->by_name_cap) return -1;
+    for (size_t i = first_place(sp, name);; i = (i + 1) & (sp->by_name_cap - 1)) {
+        const int32_t buf = sp->by_name[i];
+        if (buf < 0) return -1;
+        if ((size_t)buf < sp->n && strcmp(sp->bufs[buf].name, name) == 0) return buf;
+    }
 }
+
+/* The place of a buffer that was cut off is as good as a free one. */
+static void put_name(sk_space *sp, int32_t buf, const char *name)
+{
+    size_t i = first_place(sp, name);
+    while (sp->by_name[i] >= 0 && (size_t)sp->by_name[i] < sp->n)
+        i = (i + 1) & (sp->by_name_cap - 1);
+    sp->by_name_n += sp->by_name[i] < 0;
+    sp->by_name[i] = buf;
+}
+
+/* At most half of the places are taken. */
+static sk_code room_for_name(sk_space *sp, sk_status *st)
+{
+    sk_space wider = *sp;
+    if (2 * (sp->by_name_n + 1) <= sp->by_name_cap) return SK_OK;
+    wider.by_name_cap = sp->by_name_cap ? 2 * sp->by_name_cap : 256;
+    wider.by_name_n = 0;
+    SK_TRY(sk_mem_new((void **)&wider.by_name, wider.by_name_cap, sizeof *wider.by_name,
+                      "buffer names", st));
+    for (size_t i = 0; i < wider.by_name_cap; i++) wider.by_name[i] = -1;
+    for (size_t i = 0; i < sp->n; i++)
+        if (sp->bufs[i].role != SK_ROLE_TRANSIENT) put_name(&wider, (int32_t)i, sp->bufs[i].name);
+    sk_mem_free(sp->by_name);
+    *sp = wider;
+    return SK_OK;
+}
+
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 sk_code sk_space_add(sk_space *sp, const char *name, sk_role role, int32_t dtype, int32_t rank,
                      const int64_t *dim, int32_t *out, sk_status *st)
@@ -34,13 +77,15 @@ sk_code sk_space_add(sk_space *sp, const char *name, sk_role role, int32_t dtype
     if (strlen(name) >= SK_NAME_MAX)
         return SK_FAIL(st, SK_INVALID, "buffer name %s: longer than %d bytes", name,
                        SK_NAME_MAX - 1);
-    // Transients are looked up by nobody and there are many; all other names are few and unique.
+    // Transients are looked up by nobody; all other names are unique.
     if (role != SK_ROLE_TRANSIENT && sk_space_find(sp, name) >= 0)
         return SK_FAIL(st, SK_INVALID, "buffer %s: defined twice", name);
+    if (role != SK_ROLE_TRANSIENT) SK_TRY(room_for_name(sp, st));
     SK_TRY(sk_mem_grow((void **)&sp->bufs, sp->n, &sp->cap, sizeof *sp->bufs, "buffer table", st));
     (void)snprintf(buf.name, sizeof buf.name, "%s", name);
     memcpy(buf.dim, v.dim, sizeof buf.dim);
     sp->bufs[sp->n] = buf;
+    if (role != SK_ROLE_TRANSIENT) put_name(sp, (int32_t)sp->n, name);
     *out = (int32_t)sp->n++;
     return SK_OK;
 }
@@ -116,10 +161,10 @@ static sk_code add_distances(sk_space *sp, int32_t buf, int32_t *at, sk_status *
 }
 
 sk_code sk_space_add_pieces(sk_space *sp, const char *name, int32_t dtype, int32_t rank,
-                            const int64_t *dim, int32_t n, const uint8_t *const *pieces,
+                            const int64_t *dim, int64_t rows, const uint8_t *const *pieces,
                             int32_t *out, int32_t *at, sk_status *st)
 {
-    const int64_t rows = (dim[0] + n - 1) / n;
+    const int32_t n = (int32_t)((dim[0] + rows - 1) / rows);
     uint64_t each;
     bool together = true;
     sk_buf *b;

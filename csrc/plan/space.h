@@ -37,10 +37,9 @@ typedef struct sk_buf {
     int32_t keep_extra;
     int32_t keep_unit;     // positions that a row stands for
     const uint8_t *source; // weights: the bytes, borrowed from the checkpoint or owned by the space
-    const uint8_t *
-        *pieces; // of a weight in pieces, owned by the space; source is the first; or NULL
-    int32_t n_pieces;
-    bool as_is; // weights: no product multiplies by it, so no device reorders it
+    const uint8_t **pieces; // a weight in pieces: where each is, owned by the space; else NULL
+    int32_t n_pieces;       // source is the first of them
+    bool as_is;             // weights: no product multiplies by it, so no device reorders it
 } sk_buf;
 
 typedef struct sk_space {
@@ -48,9 +47,12 @@ typedef struct sk_space {
     size_t n, cap;
     void **owned; // memory of computed weights
     size_t n_owned, owned_cap;
+    int32_t *by_name;   // open addressing, -1: free; transients are not in it
+    size_t by_name_cap; // a power of two, or 0
+    size_t by_name_n;   // entries, also those of buffers that were cut off
 } sk_space;
 
-void sk_space_init(sk_space *sp);
+void sk_space_init(sk_space *sp); // buffers may be cut off at the end by lowering n
 void sk_space_fini(sk_space *sp);
 
 /* A new buffer; *out is its number. Names are unique. Sizes that overflow are INVALID. */
@@ -67,13 +69,13 @@ SK_MUST_USE sk_code sk_space_add_const(sk_space *sp, const char *name, int32_t d
                                        const int64_t *dim, const void *values, int32_t *out,
                                        sk_status *st);
 
-/* A weight whose equal parts along dim 0 lie apart: `n` of them, which divides dim[0] but for the
- * last part, that may be short of rows. *out is the whole, *at a constant I64 [n] of the bytes from
- * the first piece to each; -1 when they follow each other. Pieces that are not aligned for their
- * type are copied together. */
+/* A weight whose parts along dim 0 lie apart: of `rows` entries each, the last one of what is left.
+ * *out is the whole, *at a constant I64 [parts] of the bytes from the first piece to each; -1 when
+ * they follow each other. Pieces that are not aligned for their type are copied together. */
 SK_MUST_USE sk_code sk_space_add_pieces(sk_space *sp, const char *name, int32_t dtype, int32_t rank,
-                                        const int64_t *dim, int32_t n, const uint8_t *const *pieces,
-                                        int32_t *out, int32_t *at, sk_status *st);
+                                        const int64_t *dim, int64_t rows,
+                                        const uint8_t *const *pieces, int32_t *out, int32_t *at,
+                                        sk_status *st);
 
 /* Marks what of a state buffer is canonical. */
 void sk_space_keep(sk_space *sp, int32_t buf, sk_keep keep, int32_t extra);

@@ -65,6 +65,24 @@ sk_ckpt *sk_checkpoint_share(sk_module_state *ms, PyObject *object, PyObject **o
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+PyObject *sk_checkpoint_wrap(PyTypeObject *type, sk_ckpt *ck, PyObject *path)
+{
+    checkpoint *self = (checkpoint *)PyType_GenericAlloc(type, 0);
+    if (!self) {
+        Py_DECREF(path);
+        sk_ckpt_close(ck);
+        return NULL;
+    }
+    self->path = path; // from here on released by dealloc
+    self->owner = PyCapsule_New(ck, OWNER_NAME, drop_owner);
+    if (!self->owner) {
+        sk_ckpt_close(ck);
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
 static PyObject *checkpoint_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char path_name[] = "path";
@@ -72,7 +90,6 @@ static PyObject *checkpoint_new(PyTypeObject *type, PyObject *args, PyObject *kw
     static char *names[] = {path_name, strict_name, NULL};
     sk_status st = SK_STATUS_INIT;
     PyObject *path = NULL;
-    checkpoint *self;
     sk_ckpt *ck = NULL;
     const char *c_path;
     PyThreadState *saved;
@@ -81,27 +98,13 @@ static PyObject *checkpoint_new(PyTypeObject *type, PyObject *args, PyObject *kw
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|p:Checkpoint", names, PyUnicode_FSConverter,
                                      &path, &strict))
         return NULL;
-    self = (checkpoint *)PyType_GenericAlloc(type, 0);
-    if (!self) {
-        Py_DECREF(path);
-        return NULL;
-    }
-    self->path = path; // from here on released by dealloc
     c_path = PyBytes_AsString(path);
     saved = PyEval_SaveThread();
     rc = sk_ckpt_open(&ck, c_path, strict != 0, &st);
     PyEval_RestoreThread(saved);
-    if (rc != SK_OK) {
-        Py_DECREF(self);
-        return sk_raise(sk_state_of_type(type), &st);
-    }
-    self->owner = PyCapsule_New(ck, OWNER_NAME, drop_owner);
-    if (!self->owner) {
-        sk_ckpt_close(ck);
-        Py_DECREF(self);
-        return NULL;
-    }
-    return (PyObject *)self;
+    if (rc == SK_OK) return sk_checkpoint_wrap(type, ck, path);
+    Py_DECREF(path);
+    return sk_raise(sk_state_of_type(type), &st);
 }
 
 static void checkpoint_dealloc(PyObject *self)
@@ -297,6 +300,25 @@ static const sk_tensor *need_tensor(PyObject *self, PyObject *index, PyObject **
     return NULL;
 }
 
+/* The same with its contents, which a synthetic checkpoint makes now. */
+static const sk_tensor *need_contents(PyObject *self, PyObject *index, PyObject **owner)
+{
+    sk_status st = SK_STATUS_INIT;
+    const sk_tensor *t = need_tensor(self, index, owner);
+    const sk_ckpt *ck;
+    PyThreadState *saved;
+    sk_code rc;
+    if (!t) return NULL;
+    ck = PyCapsule_GetPointer(*owner, OWNER_NAME);
+    saved = PyEval_SaveThread();
+    rc = sk_ckpt_need(ck, t, &st);
+    PyEval_RestoreThread(saved);
+    if (rc == SK_OK) return t;
+    Py_CLEAR(*owner);
+    sk_raise(state_of(self), &st);
+    return NULL;
+}
+
 /* New list of (path, bytes). */
 static PyObject *all_files(const sk_ckpt *ck)
 {
@@ -345,7 +367,7 @@ static PyObject *checkpoint_raw(PyObject *self, PyObject *index)
 {
     PyObject *owner;
     PyObject *array;
-    const sk_tensor *t = need_tensor(self, index, &owner);
+    const sk_tensor *t = need_contents(self, index, &owner);
     npy_intp n;
     if (!t) return NULL;
     n = (npy_intp)t->n_bytes;
@@ -381,7 +403,7 @@ static PyObject *checkpoint_dequantize(PyObject *self, PyObject *index)
     sk_status st = SK_STATUS_INIT;
     PyObject *owner;
     PyObject *array = NULL;
-    const sk_tensor *t = need_tensor(self, index, &owner);
+    const sk_tensor *t = need_contents(self, index, &owner);
     if (!t) return NULL;
     if (sk_dtype_decodable(t->type)) {
         array = new_values(state_of(self), t);
@@ -442,7 +464,9 @@ static PyObject *get_format(PyObject *self, void *unused)
 {
     const sk_ckpt *ck = peek(self);
     (void)unused;
-    return ck ? PyUnicode_FromString(sk_format_name(sk_ckpt_format(ck))) : NULL;
+    if (!ck) return NULL;
+    return PyUnicode_FromString(sk_ckpt_is_synthetic(ck) ? "synthetic"
+                                                         : sk_format_name(sk_ckpt_format(ck)));
 }
 
 static PyObject *get_alignment(PyObject *self, void *unused)
@@ -455,7 +479,7 @@ static PyObject *get_alignment(PyObject *self, void *unused)
 static PyGetSetDef attributes[] = {
     {"path", get_path, NULL, "Path as given.", NULL},
     {"closed", get_closed, NULL, "True after close().", NULL},
-    {"format", get_format, NULL, "'gguf' or 'safetensors'.", NULL},
+    {"format", get_format, NULL, "'gguf', 'safetensors' or 'synthetic'.", NULL},
     {"file_bytes", get_file_bytes, NULL, "Size of all files with tensors.", NULL},
     {"version", get_version, NULL, "GGUF version, 2 or 3; otherwise 0.", NULL},
     {"alignment", get_alignment, NULL, "Alignment of tensor data in bytes.", NULL},

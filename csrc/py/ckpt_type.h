@@ -12,4 +12,8 @@
 SK_MUST_USE sk_ckpt *sk_checkpoint_share(sk_module_state *ms, PyObject *object, PyObject **owner,
                                          sk_status *st);
 
+/* New `_native.Checkpoint` around `ck`, which it closes (at once when it fails: NULL with an
+ * exception); steals `path`, bytes. */
+PyObject *sk_checkpoint_wrap(PyTypeObject *type, sk_ckpt *ck, PyObject *path);
+
 #endif

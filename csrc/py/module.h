@@ -41,11 +41,12 @@ int sk_errors_add(PyObject *module, sk_module_state *ms);
 /* The only place where a status becomes an exception. Always returns NULL. */
 PyObject *sk_raise(sk_module_state *ms, const sk_status *st);
 
-extern PyType_Spec sk_checkpoint_spec; // ckpt_type.c
-extern PyType_Spec sk_session_spec;    // session_type.c
-extern PyType_Spec sk_chain_type_spec; // chain_type.c
-extern PyMethodDef sk_op_methods[];    // op_run.c
-extern PyMethodDef sk_floor_methods[]; // floor.c
-extern PyMethodDef sk_diff_methods[];  // diff.c
+extern PyType_Spec sk_checkpoint_spec;     // ckpt_type.c
+extern PyType_Spec sk_session_spec;        // session_type.c
+extern PyType_Spec sk_chain_type_spec;     // chain_type.c
+extern PyMethodDef sk_op_methods[];        // op_run.c
+extern PyMethodDef sk_floor_methods[];     // floor.c
+extern PyMethodDef sk_diff_methods[];      // diff.c
+extern PyMethodDef sk_synthetic_methods[]; // synthetic.c
 
 #endif

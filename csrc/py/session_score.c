@@ -110,15 +110,18 @@ PyObject *sk_session_py_score_step(PyObject *self, PyObject *args)
 {
     session_object *o = (session_object *)self;
     sk_status st = SK_STATUS_INIT;
-    PyObject *ids_obj, *arrays;
-    PyObject *ids;
+    PyObject *ids_obj, *given;
+    PyObject *ids, *arrays;
     void **out = NULL;
     int next;
     sk_code rc;
-    if (!PyArg_ParseTuple(args, "OiO!", &ids_obj, &next, &PyDict_Type, &arrays)) return NULL;
+    if (!PyArg_ParseTuple(args, "OiO!", &ids_obj, &next, &PyDict_Type, &given)) return NULL;
     ids = sk_ids_from(ids_obj);
-    if (!ids || sk_session_enter(o) < 0) {
+    arrays =
+        ids ? PyDict_Copy(given) : NULL; // keeps them, whatever others do to the dict meanwhile
+    if (!arrays || sk_session_enter(o) < 0) {
         Py_XDECREF(ids);
+        Py_XDECREF(arrays);
         return NULL;
     }
     rc = sk_mem_new((void **)&out, (size_t)sk_program_n_taps(sk_session_program(o->s)), sizeof *out,
@@ -132,6 +135,7 @@ PyObject *sk_session_py_score_step(PyObject *self, PyObject *args)
     sk_mem_free(out);
     sk_session_leave(o);
     Py_DECREF(ids);
+    Py_DECREF(arrays);
     if (rc != SK_OK) return sk_session_raise(self, &st);
     if (PyErr_Occurred()) return NULL;
     Py_RETURN_NONE;

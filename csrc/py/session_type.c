@@ -495,14 +495,14 @@ static PyObject *session_config(PyObject *self, PyObject *unused)
     p = sk_session_program(o->s);
     c = sk_model_config(p->model);
     kernels = strcmp(p->options.kernels, "fast") == 0 ? sk_cpu_isa() : p->options.kernels;
-    out = Py_BuildValue("{sssisisisisisisisisisisisssOsisisisisi}", "architecture", c->arch, "n_layer",
-                        (int)c->n_layer, "dim", (int)c->dim, "n_head", (int)c->n_head, "n_kv",
-                        (int)c->n_kv, "head_dim", (int)c->head_dim, "ffn", (int)c->ffn, "vocab",
-                        (int)c->vocab, "ctx_train", (int)c->ctx_train, "width", (int)p->width,
-                        "rows", (int)p->n_rows, "threads", (int)p->options.threads, "kernels",
-                        kernels, "edges", sk_session_edges(o->s) ? Py_True : Py_False, "graphs",
-                        (int)sk_session_graphs(o->s), "residual", (int)c->width, "streams",
-                        (int)c->hybrid.n_stream, "ple_heads",
+    out = Py_BuildValue("{sssisisisisisisisisisisisssOsisisisisi}", "architecture", c->arch,
+                        "n_layer", (int)c->n_layer, "dim", (int)c->dim, "n_head", (int)c->n_head,
+                        "n_kv", (int)c->n_kv, "head_dim", (int)c->head_dim, "ffn", (int)c->ffn,
+                        "vocab", (int)c->vocab, "ctx_train", (int)c->ctx_train, "width",
+                        (int)p->width, "rows", (int)p->n_rows, "threads", (int)p->options.threads,
+                        "kernels", kernels, "edges", sk_session_edges(o->s) ? Py_True : Py_False,
+                        "graphs", (int)sk_session_graphs(o->s), "residual", (int)c->width,
+                        "streams", (int)c->hybrid.n_stream, "ple_heads",
                         (int)sk_program_tap_width(p, SK_TAP_PLE_ROWS), "mtp", p->mtp != NULL);
     sk_session_leave(o);
     return out;

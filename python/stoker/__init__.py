@@ -12,6 +12,7 @@ _HOME = {  # public name -> module that has it
     "Checkpoint": "checkpoint",
     "Tensor": "checkpoint",
     "open": "checkpoint",
+    "synthetic": "_synthetic",
     "Engine": "engine",
     "diff": "stepdiff",
     "Difference": "stepdiff",
@@ -37,6 +38,7 @@ __all__ = list(_HOME)
 if TYPE_CHECKING:
     from ._info import info as info
     from ._native import __version__ as __version__
+    from ._synthetic import synthetic as synthetic
     from .checkpoint import Checkpoint as Checkpoint
     from .checkpoint import Tensor as Tensor
     from .checkpoint import open as open

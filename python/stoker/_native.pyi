@@ -52,6 +52,16 @@ def device_need(index: int, /) -> None: ...
 def device_info(index: int, /) -> DeviceInfo: ...
 def op_list() -> dict[str, tuple[tuple[str, str, str], ...]]: ...
 def run_op(name: str, fields: dict[str, Any], table: str, threads: int, /) -> None: ...
+def synthetic(
+    label: str,
+    directory: bytes,
+    size: int,
+    seed: int,
+    recipes: list[tuple[int, float, float]],
+    threads: int,
+    /,
+) -> Checkpoint: ...
+def types() -> dict[str, tuple[int, int, int]]: ...
 def repack(
     type: str, raw: bytes, n: int, k: int, matrices: int = 1, /
 ) -> tuple[bytes, float, float]: ...
@@ -165,7 +175,7 @@ class _Slot(TypedDict):
 
 # slots, context, prefill_chunk, threads, f32, kernels, poison, device (-1: the CPU), mode (0 graph,
 # 1 eager, 2 direct), edges, kind of drafter, K, n_max, n_min
-_Options = tuple[int, int, int, int, bool, str, bool, int, int, bool, int, int, int, int]
+_Options = tuple[int, int, int, int, bool, str, bool, int, int, bool, int, int, int, int, bool]
 
 @final
 class Session:
@@ -174,6 +184,7 @@ class Session:
         checkpoint: Checkpoint,
         options: _Options,
         progress: Callable[[int, int], object] | None = None,
+        draft: Checkpoint | None = None,
         /,
     ) -> Self: ...
     def close(self, /) -> None: ...

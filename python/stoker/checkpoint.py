@@ -157,11 +157,21 @@ class Tensor:
 class Checkpoint(Mapping[str, Tensor]):
     """An open checkpoint: `checkpoint["output.weight"]` is a Tensor, `.metadata` a dict.
 
-    Made by `stoker.open`. A context manager; `close` may also be left to the garbage collector.
+    Made by `stoker.open` or `stoker.synthetic`. A context manager; `close` may also be left to the garbage collector.
     """
 
     def __init__(self, path: str | bytes | os.PathLike[str], *, strict: bool = False) -> None:
-        self._native = _native.Checkpoint(path, strict)
+        self._take(_native.Checkpoint(path, strict))
+
+    @classmethod
+    def _of(cls, native: _native.Checkpoint) -> Checkpoint:
+        """Around an open one."""
+        self = cls.__new__(cls)
+        self._take(native)
+        return self
+
+    def _take(self, native: _native.Checkpoint) -> None:
+        self._native = native
         self._metadata: dict[str, Any] | None = None
         self.path: str = self._native.path
         self.format: str = self._native.format
@@ -211,7 +221,7 @@ class Checkpoint(Mapping[str, Tensor]):
     @property
     def architecture(self) -> str | None:
         """`general.architecture`, or `model_type` of `config.json`; None when nothing says."""
-        if self.format == "gguf":
+        if self.format != "safetensors":
             name = self.metadata.get("general.architecture")
         else:
             name = (self.config or {}).get("model_type")
@@ -231,6 +241,13 @@ class Checkpoint(Mapping[str, Tensor]):
     def nbytes(self) -> int:
         """Bytes of all tensors."""
         return sum(t.nbytes for t in self._tensors.values())
+
+    def types(self) -> list[dict[str, Any]]:
+        """The types of each block's tensors by part of the model: a dict a block, each type once and
+        those with the most bytes first. What belongs to no block comes first, as block ""."""
+        from .inspect import type_rows
+
+        return type_rows(self)
 
     def close(self) -> None:
         """Ends the use of the file. Arrays from `Tensor.numpy` stay valid: the file is unmapped

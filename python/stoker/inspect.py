@@ -87,6 +87,22 @@ def inspect_rows(checkpoint: Checkpoint) -> list[dict[str, Any]]:
     return [_row(t) for t in checkpoint.values()]
 
 
+def type_rows(checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    """One dict a block: "block", and for each part of the model the types of its tensors in it."""
+    sizes: dict[str, dict[str, dict[str, int]]] = {}
+    for t in checkpoint.values():
+        words = t.name.split(".")
+        number = next((w for w in words[:-1] if w.isdecimal()), "")
+        of_part = sizes.setdefault(number, {}).setdefault(part_of(t.name), {})
+        of_part[t.type] = of_part.get(t.type, 0) + t.nbytes
+    parts = sorted({part for block in sizes.values() for part in block})
+    return [
+        {"block": number}
+        | {p: " ".join(sorted(b, key=lambda t: -b[t])) for p in parts for b in [block.get(p, {})]}
+        for number, block in sorted(sizes.items(), key=lambda item: int(item[0] or -1))
+    ]
+
+
 def _shares(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {}
     total = sum(row["bytes"] for row in rows)

@@ -427,6 +427,37 @@ static sk_code build_once(void *arg, sk_status *st)
     return rc;
 }
 
+/* A table of seven rows in pieces of three: the last has one, and nothing of it is read beyond. */
+static void pieces_of_a_weight(void)
+{
+    enum { ROWS = 7, EACH = 3, N = 3 };
+    float rows[ROWS * D];
+    uint8_t far[N][EACH * D * sizeof(float) + 1];
+    const size_t size[N] = {EACH, EACH, 1};
+    for (int shift = 0; shift < 2; shift++) {
+        world w;
+        const uint8_t *pieces[N];
+        int32_t out = -1, at = -1;
+        const int64_t dim[2] = {ROWS, D};
+        const sk_buf *b;
+        make(&w);
+        for (int i = 0; i < ROWS * D; i++) rows[i] = (float)i;
+        for (int i = 0; i < N; i++) {
+            uint8_t *p = far[i] + ((uintptr_t)far[i] + (uintptr_t)shift) % 2; // shift: misaligned
+            if (shift && (uintptr_t)p % sizeof(float) == 0) p = far[i] + 1;
+            memcpy(p, rows + (size_t)i * EACH * D, size[i] * D * sizeof(float));
+            pieces[i] = p;
+        }
+        SK_EXPECT_OK(
+            sk_space_add_pieces(&w.space, "table", SK_F32, 2, dim, EACH, pieces, &out, &at, &w.st),
+            &w.st);
+        b = &w.space.bufs[out];
+        SK_EXPECT(memcmp(b->source, rows, sizeof rows) == 0);
+        SK_EXPECT_INT(-1, at);
+        drop(&w);
+    }
+}
+
 static void every_allocation_may_fail(void) { SK_EACH_FAULT(build_once, NULL); }
 
 const sk_test sk_tests_plan[] = {
@@ -445,6 +476,7 @@ const sk_test sk_tests_plan[] = {
     {"refuses_open_and_misplaced_branches", refuses_open_and_misplaced_branches},
     {"buffers_have_one_name_and_a_size", buffers_have_one_name_and_a_size},
     {"the_digest_covers_what_is_computed", the_digest_covers_what_is_computed},
+    {"pieces_of_a_weight", pieces_of_a_weight},
     {"every_allocation_may_fail", every_allocation_may_fail},
     {0},
 };

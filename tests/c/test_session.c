@@ -47,14 +47,16 @@ static sk_code whole_life(void *arg, sk_status *st)
     uint8_t *blob = NULL;
     uint64_t n_bytes = 0;
     float logits[3 * VOCAB];
+    uint8_t want[SK_TAP_LAYER + LAYERS] = {[SK_TAP_LOGITS] = 1};
+    void *taps[SK_TAP_LAYER + LAYERS] = {[SK_TAP_LOGITS] = logits};
     sk_code rc = sk_ckpt_open(&ck, arg, false, st);
     if (rc == SK_OK) rc = sk_session_open(&s, ck, &options, st);
     if (rc == SK_OK) rc = run(s, 0, prompt, SK_COUNT(prompt), out, st);
     if (rc == SK_OK) rc = sk_session_save(s, 0, &blob, &n_bytes, st);
     if (rc == SK_OK) rc = sk_session_restore(s, 1, blob, n_bytes, st);
     if (rc == SK_OK) rc = sk_session_draft(s, 1, prompt, SK_COUNT(prompt), drafts, &n, st);
-    if (rc == SK_OK) rc = sk_session_score_begin(s, 1, true, NULL, st);
-    if (rc == SK_OK) rc = sk_session_score_step(s, prompt, 3, logits, NULL, st);
+    if (rc == SK_OK) rc = sk_session_score_begin(s, 1, want, st);
+    if (rc == SK_OK) rc = sk_session_score_step(s, prompt, 3, prompt[3], taps, st);
     sk_mem_free(blob);
     sk_session_close(s); // closes the open scoring too
     sk_ckpt_close(ck);

@@ -22,6 +22,7 @@ from gguf.quants import quantize
 from gguf_bytes import BLOCKS
 
 Array = np.ndarray[Any, Any]
+Keys = list[tuple[str, Any, str]]  # without the architecture, value, type
 Types = str | Sequence[str] | Mapping[str, str] | Callable[[str], str | None]
 
 ARCH = "qwen4exp"
@@ -92,7 +93,7 @@ def has_one_added(name: str) -> bool:
 
 
 def pieces(
-    c: Config, w: Mapping[str, Any], flavour: str, head_norm: str
+    c: Config, w: Mapping[str, Any], flavour: str, head_norm: str, joined: bool
 ) -> Iterator[tuple[str, Array]]:
     """Names in the file and their values in float32, before heads are put in order; `w` is fused and
     named with the prefix `model.`."""
@@ -114,9 +115,13 @@ def pieces(
         for a, b in BARE.items():
             if p + a in w:
                 yield f"{blk}.{b}", get(p + a)
-        gate, up = np.split(get(p + "mlp.experts.gate_up_proj"), 2, 1)
-        yield f"{blk}.ffn_gate_exps.weight", gate
-        yield f"{blk}.ffn_up_exps.weight", up
+        both = get(p + "mlp.experts.gate_up_proj")
+        if joined:
+            yield f"{blk}.ffn_gate_up_exps.weight", both
+        else:
+            gate, up = np.split(both, 2, 1)
+            yield f"{blk}.ffn_gate_exps.weight", gate
+            yield f"{blk}.ffn_up_exps.weight", up
         yield f"{blk}.ffn_down_exps.weight", get(p + "mlp.experts.down_proj")
         index = p + "self_attn.indexer.index_qk_proj.weight"
         if index in w:
@@ -241,12 +246,12 @@ def chosen_type(types: Types, name: str, x: Array, turn: int) -> str:
 
 
 def converted(c: Config, w: Mapping[str, Any], types: Types, flavour: str = "eh_proj",
-              head_norm: str = "flat", seed: int = 0) -> list[Tensor]:  # fmt: skip
+              head_norm: str = "flat", seed: int = 0, joined: bool = False) -> list[Tensor]:  # fmt: skip
     """All tensors of the trunk and of the draft head; those that only a draft file can hold under
     their name carry `draft:` in front of it."""
     out: list[Tensor] = []
     matrices = 0
-    for name, x in pieces(c, w, flavour, head_norm):
+    for name, x in pieces(c, w, flavour, head_norm, joined):
         plain = name.removeprefix("draft:")
         if has_one_added(plain):
             x = x + np.float32(1)
@@ -263,6 +268,8 @@ def converted(c: Config, w: Mapping[str, Any], types: Types, flavour: str = "eh_
 
 
 # Keys
+
+Edit = Callable[[Keys, list[Tensor]], None]
 
 
 def keys(c: Config, d: Mapping[str, Any], constants: Mapping[str, Array], *, draft: bool,
@@ -325,8 +332,11 @@ def keys(c: Config, d: Mapping[str, Any], constants: Mapping[str, Array], *, dra
 
 
 def write_file(path: Path, head: Iterator[tuple[str, Any, str]], tensors: list[Tensor],
-               tokenizer: str | None) -> None:  # fmt: skip
+               tokenizer: str | None, edit: Edit | None = None) -> None:  # fmt: skip
     """By the gguf package."""
+    head, tensors = list(head), list(tensors)
+    if edit:
+        edit(head, tensors)
     out = gguf.GGUFWriter(path, ARCH)
     kinds = gguf.GGUFValueType
     for key, value, kind in head:
@@ -353,7 +363,8 @@ def draft_path(path: Path) -> Path:
 def write_gguf(path: Path, d: Mapping[str, Any], w: Mapping[str, Any], *, types: Types = "F32",
                mtp: str | None = "block", flavour: str = "eh_proj", head_norm: str = "flat",
                draft_has_target: bool = False, draft_ratio: int = 0, ffn_array: bool = False,
-               tokenizer: str | None = None, seed: int = 0) -> Restored:  # fmt: skip
+               tokenizer: str | None = None, seed: int = 0, joined: bool = False,
+               edit: Edit | None = None) -> Restored:  # fmt: skip
     """A file of the weights `w` (flash_tools.weights) of the model that `d` configures; returns what
     it holds, by Hugging Face names.
 
@@ -364,12 +375,13 @@ def write_gguf(path: Path, d: Mapping[str, Any], w: Mapping[str, Any], *, types:
     mixer as output_hc_*, so only in a separate file; the norm again as nextn.shared_head_norm), "fc"
     (nextn.fc_embd, nextn.fc_hidden, nextn.hc_*). head_norm "streams": the mixer's norm as a matrix.
     draft_has_target: the separate file repeats embedding and output. draft_ratio: the draft head's
-    entry in attention.compress_ratios, 0 in released files."""
+    entry in attention.compress_ratios, 0 in released files. joined: gate and up of the experts in one
+    tensor. edit(keys, tensors) may change what each file gets, the draft head's last."""
     assert flavour in FLAVOURS and head_norm in ("flat", "streams")
     assert mtp in ("block", "separate", None) and (flavour != "output_hc" or mtp != "block")
     d = d.get("text_config", d)
     c = Config.read(d)
-    tensors = converted(c, w, types, flavour, head_norm, seed)
+    tensors = converted(c, w, types, flavour, head_norm, seed, joined)
     blk = f"blk.{len(c.sparse)}."
     trunk = [t for t in tensors if not t.name.startswith((blk, "draft:"))]
     draft = [t for t in tensors if t.name.startswith((blk, "draft:"))]
@@ -381,11 +393,12 @@ def write_gguf(path: Path, d: Mapping[str, Any], w: Mapping[str, Any], *, types:
     common = dict(draft_ratio=draft_ratio, ffn_array=ffn_array)
     with_block = has_draft and mtp == "block"
     head = keys(c, d, constants, draft=with_block, shared_target=False, **common)
-    write_file(path, head, trunk + draft if with_block else trunk, tokenizer)
+    write_file(path, head, trunk + draft if with_block else trunk, tokenizer, edit)
     if has_draft and mtp == "separate":
         lent = [t for t in trunk if t.name in ("token_embd.weight", "output.weight")]
         head = keys(c, d, constants, draft=True, shared_target=not draft_has_target, **common)
-        write_file(draft_path(path), head, (lent if draft_has_target else []) + draft, tokenizer)
+        write_file(draft_path(path), head, (lent if draft_has_target else []) + draft, tokenizer,
+                   edit)  # fmt: skip
     return Restored(c, tensors if has_draft else trunk, constants)
 
 
@@ -451,9 +464,10 @@ class Restored(Mapping[str, Any]):
             self.plain(p + a, f"{blk}.{b}")
         self.joined(p + "self_attn.indexer.index_qk_proj.weight",
                     [f"{blk}.indexer.{x}_proj.weight" for x in "qk"])  # fmt: skip
-        gate, up, down = (self.t.get(f"{blk}.ffn_{x}_exps.weight") for x in ("gate", "up", "down"))
+        names = ("gate", "up", "down", "gate_up")
+        gate, up, down, both = (self.t.get(f"{blk}.ffn_{x}_exps.weight") for x in names)
         if down is not None:
-            self.made[p + "mlp.experts.gate_up_proj"] = lambda: Pair(gate, up)
+            self.made[p + "mlp.experts.gate_up_proj"] = lambda: both or Pair(gate, up)
             self.made[p + "mlp.experts.down_proj"] = lambda: down
 
     def joined(self, to: str, names: list[str]) -> None:

@@ -96,7 +96,7 @@ GEOMETRIES = {
     # the released budget, for prompts of thousands of tokens
     "long": Geometry(
         layers="LS", n_head=2, n_kv=1, head_dim=16, index_heads=2, budget=2048, key_heads=1,
-        value_heads=2, context=8192,
+        value_heads=2, hashed=0, context=8192,
     ),
 }  # fmt: skip
 
@@ -350,6 +350,35 @@ def read_hf(folder: Path) -> dict[str, Stored]:
     return out
 
 
+def whole(folder: Path) -> dict[str, Array]:
+    """The weights of any folder as `weights` has them: experts and the table in one."""
+    out: dict[str, Array] = {}
+    parts: dict[str, list[Array]] = {}
+    held = {k: np.asarray(v) for k, v in read_hf(folder).items()}
+    shard = "ngram_embedding.shard_"
+    for name in sorted(held, key=lambda k: [int(p) if p.isdigit() else -1 for p in
+                                            k.replace("shard_", "shard_.").split(".")]):  # fmt: skip
+        if shard in name:
+            parts.setdefault(name.split(shard)[0] + shard + "0.weight", []).append(held[name])
+        elif ".mlp.experts." in name and not name.endswith("experts.gate_up_proj") \
+                and name.endswith(".weight"):  # fmt: skip
+            p, rest = name.split("experts.")
+            parts.setdefault(f"{p}experts.{rest.split('.')[1]}", []).append(held[name])
+        else:
+            out[name] = held[name]
+    for name, rows in parts.items():
+        if shard in name:
+            out[name] = np.concatenate(rows)
+        elif name.endswith("down_proj"):
+            out[name] = np.stack(rows)
+        elif name.endswith("gate_proj"):
+            up = parts[name.replace("gate_proj", "up_proj")]
+            out[name.replace("gate_proj", "gate_up_proj")] = np.stack(
+                [np.concatenate(both) for both in zip(rows, up, strict=True)]
+            )
+    return out
+
+
 def oracle_of(folder: Path, dtype: Any = np.float64, **options: Any) -> FlashNext:
     """The reference on any Hugging Face folder."""
     return FlashNext(
@@ -360,15 +389,15 @@ def oracle_of(folder: Path, dtype: Any = np.float64, **options: Any) -> FlashNex
 # Both at once
 
 
-def case(tmp_path: Path, name: str, *, format: str = "hf", seed: int = 0, dtype: Any = np.float64,
+def case(tmp_path: Path, name: str | Geometry, *, format: str = "hf", seed: int = 0, dtype: Any = np.float64,
          oracle: Mapping[str, Any] | None = None, **how: Any) -> tuple[Path, FlashNext]:  # fmt: skip
-    """A checkpoint of a geometry and the reference on what it holds. `how` goes to write_hf or to
-    flash_gguf.write_gguf, `oracle` to FlashNext."""
-    g = GEOMETRIES[name]
+    """A checkpoint of a geometry, by its name or itself, and the reference on what it holds. `how`
+    goes to write_hf or to flash_gguf.write_gguf, `oracle` to FlashNext."""
+    g = GEOMETRIES[name] if isinstance(name, str) else name
     w = weights(g, seed)
     if format == "hf":
-        path = write_hf(tmp_path / name, g, w, **how)
+        path = write_hf(tmp_path / "model", g, w, **how)
         return path, FlashNext(config(g), w, dtype, **(oracle or {}))
-    path = tmp_path / f"{name}.gguf"
+    path = tmp_path / "model.gguf"
     held = flash_gguf.write_gguf(path, config(g), w, seed=seed, **how)
     return path, FlashNext(config(g), held, dtype, **(oracle or {}))

@@ -478,7 +478,8 @@ def test_option_errors(tiny_path: Path) -> None:
         },
         "seed: expected an integer, found 'a'": {"seed": "a"},
         "slots: expected a 32-bit integer": {"slots": 2**40},
-        "drafter: expected none, ngram:K or planted:K, found 'tree:4'": {"drafter": "tree:4"},
+        "drafter: expected none, ngram:K, mtp:K, planted:K or the path of a draft head, found "
+        "'tree:4'": {"drafter": "tree:4"},
         "drafter: expected a number of proposals": {"drafter": "ngram:x"},
         "drafter ngram: expected 1 .. 15 proposals, found 16": {"drafter": "ngram:16"},
         "drafter ngram: expected 1 .. 15 proposals, found 0": {"drafter": "ngram:0"},
@@ -487,8 +488,11 @@ def test_option_errors(tiny_path: Path) -> None:
     for message, options in cases.items():
         with bad(message):
             Engine(tiny_path, **options)
-    with bad("drafter: mtp is not implemented", stoker.UnsupportedError):
-        Engine(tiny_path, "mtp:4")
+    with bad("drafter: eagle3 is not implemented", stoker.UnsupportedError):
+        Engine(tiny_path, "eagle3:4")
+    text = "drafter mtp: expected a model with a draft head, found llama"
+    with bad(text, stoker.UnsupportedError):
+        Engine(tiny_path, "mtp:4", device="cpu")
 
 
 def test_cuda_without_a_gpu(tiny_path: Path) -> None:
@@ -585,10 +589,15 @@ def test_any_argument_of_any_type(tiny_path: Path, value: object) -> None:
         assert len(e.generate("a", 2, ignore_eos=True).ids) == 2
 
 
+def wanted(e: stoker.Engine, *outputs: int) -> bytes:
+    """Flags of scoring: logits, mtp_logits, ple_rows, then the layers."""
+    return bytes(i in outputs for i in range(3 + e.config["n_layer"]))
+
+
 def test_session_errors(tiny_path: Path) -> None:
     none = np.empty(0, np.int32)
     with engine(tiny_path, slots=2) as e:
-        s = e._session
+        s, logits = e._session, wanted(e, 0)
         one = np.array([5], np.int32)
         with bad("slot: expected 0 .. 1, found 2"):
             s.start(2, one, (1, none), False)
@@ -598,7 +607,7 @@ def test_session_errors(tiny_path: Path) -> None:
         with bad("slot 0: expected idle, found a request in it", stoker.StateError):
             s.start(0, one, (1, none), False)
         with bad("slot 0: expected idle", stoker.StateError):
-            s.score_begin(0, True, b"")
+            s.score_begin(0, logits)
         s.reset(0)
         with bad("licence of slot 0: expected -2 .. 16, found 17"):
             s.round([(17, False), None])
@@ -629,17 +638,23 @@ def test_session_errors(tiny_path: Path) -> None:
         with engine(tiny_path, numerics="f32") as other:
             with bad("saved state: expected one of this model and numerics", stoker.FormatError):
                 other._session.restore(0, s.save(0))
-        s.score_begin(0, True, b"")
+        s.score_begin(0, logits)
         with bad("round: expected no open scoring, found one", stoker.StateError):
             s.round(None)
         s.score_end()
         with bad("score: expected an open scoring pass, found none", stoker.StateError):
-            s.score_step(one, None, {})
-        s.score_begin(0, False, b"\1")
-        with bad("score: expected room for layer 0, found none"):
-            s.score_step(one, None, {})
+            s.score_step(one, -1, {})
+        with pytest.raises(ValueError, match="outputs: expected a flag for each there is"):
+            s.score_begin(0, logits + b"\0")
+        with bad("score: expected what this model has, found output 2"):
+            s.score_begin(0, wanted(e, 2))
+        s.score_begin(0, wanted(e, 3))
+        with bad("score: expected room for output 3, found none"):
+            s.score_step(one, -1, {})
+        with pytest.raises(TypeError, match="outputs: expected {output: writable array"):
+            s.score_step(one, -1, {3: np.zeros((1, 256), np.int32)})
         with bad("score: expected 1 .. 16 tokens in a context of 160, found 17 at 0"):
-            s.score_step(np.zeros(17, np.int32), None, {0: np.zeros((17, 256), np.float32)})
+            s.score_step(np.zeros(17, np.int32), -1, {3: np.zeros((17, 256), np.float32)})
         s.score_end()
     with bad("session: expected open, found it closed", stoker.StateError):
         s.round(None)
@@ -673,11 +688,12 @@ def test_a_session_has_one_caller(tiny_path: Path) -> None:
     with engine(tiny_path) as e:
         want = e.generate(PROMPT, 5, ignore_eos=True).ids
         outcomes: list[object] = []
+        logits = wanted(e, 0)
 
         def work() -> None:
             for _ in range(20):
                 try:
-                    e._session.score_begin(0, True, b"")
+                    e._session.score_begin(0, logits)
                     e._session.score_end()
                     outcomes.append("ran")
                 except stoker.StateError as error:

@@ -10,6 +10,7 @@ import decoder
 import llama_hf
 import numpy as np
 import pytest
+import sft_bytes
 import stoker
 import tiny
 import tiny_hf
@@ -257,3 +258,37 @@ def test_gemma3_layers_must_follow_a_pattern(tmp_path: Path) -> None:
     folder = gemma3_folder(tmp_path / "b", shape, layer_types=["full_attention"])
     with pytest.raises(stoker.FormatError, match="layer_types: expected a list of 4 texts"):
         Engine(folder, device="cpu")
+
+
+def test_a_draft_head_in_a_file_of_its_own(tmp_path: Path) -> None:
+    """mtp.safetensors beside model.safetensors is part of the folder, by no other name."""
+    one = {"model.embed_tokens.weight": ("F32", np.zeros((3, 4)))}
+    two = {"mtp.fc.weight": ("BF16", np.arange(8).reshape(2, 4))}
+    (tmp_path / "config.json").write_text('{"model_type": "qwen4_exp_text"}')
+    (tmp_path / "model.safetensors").write_bytes(sft_bytes.build(one))
+    (tmp_path / "mtp2.safetensors").write_bytes(sft_bytes.build(two))
+    with stoker.open(tmp_path) as ck:
+        assert set(ck) == set(one)
+    (tmp_path / "mtp.safetensors").write_bytes(sft_bytes.build(two))
+    for strict in (False, True):
+        with stoker.open(tmp_path, strict=strict) as ck:
+            assert set(ck) == {*one, *two}
+            assert ck["mtp.fc.weight"].numpy().tolist() == np.arange(8).reshape(2, 4).tolist()
+            assert ck.config["model_type"] == "qwen4_exp_text"
+    with stoker.open(tmp_path / "mtp.safetensors") as ck:
+        assert set(ck) == set(two)
+    (tmp_path / "mtp.safetensors").write_bytes(sft_bytes.build(one))
+    with pytest.raises(stoker.FormatError, match="model.embed_tokens.weight") as error:
+        stoker.open(tmp_path)
+    assert error.value.check == "DUPLICATE_TENSOR"
+    (tmp_path / "mtp.safetensors").write_bytes(b"damaged!")
+    with pytest.raises(stoker.FormatError, match=r"mtp\.safetensors"):
+        stoker.open(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(stoker.ReadError, match=r"model\.safetensors in the folder, found neither"):
+        stoker.open(tmp_path)
+    # With an index it is the index that says what belongs to the folder.
+    sft_bytes.write_shards(tmp_path, one, 1)
+    (tmp_path / "mtp.safetensors").write_bytes(sft_bytes.build(two))
+    with stoker.open(tmp_path) as ck:
+        assert set(ck) == set(one)

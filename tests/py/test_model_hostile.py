@@ -146,7 +146,7 @@ def test_the_unedited_file_works(tmp_path: Path) -> None:
 
 UNSUPPORTED: dict[str, tuple[Edit, str]] = {
     "architecture": (key("general.architecture", STRING, "mamba"),
-                     "general.architecture: expected one of llama, qwen2, qwen3, gemma3, found mamba"),
+                     "general.architecture: expected one of llama, qwen2, qwen3, gemma3, qwen4exp, found mamba"),
     "experts": (key(L + "expert_count", U32, 8), "llama.expert_count: expected 0, found 8"),
     "rope scaling": (key(L + "rope.scaling.type", STRING, "yarn"), "rope.scaling.type"),
     "tokenizer": (key("tokenizer.ggml.model", STRING, "rwkv"), "rwkv"),

@@ -611,6 +611,8 @@ def test_strides_and_offsets():
            x=wide[:, ::2])  # fmt: skip
     refuse("rope", "x: expected a stride of dimension 1 of exactly 32 bytes, found 64",
            x=packed[:, ::2])  # fmt: skip
+    refuse("rms_norm", "out: expected a stride of dimension 1 of exactly 32 bytes, found 64",
+           x=packed[:, ::2], gain=f32(8), out=f32(P, 4, 8)[:, ::2])  # fmt: skip
     refuse("add", "x: expected a stride of dimension 0 of at least 256 bytes, found 0",
            x=np.broadcast_to(f32(D), (P, D)))  # fmt: skip
     odd = np.zeros(P * D * 4 + 1, U8)

@@ -156,9 +156,11 @@ def run_without(op, gone, changes):
 
 
 def test_strides():
-    spread = np.zeros((P, S, 2 * D), F)[:, :, :D]  # streams may be apart, their elements not
-    refuse_any("ple_gate", {"s": spread})
-    refuse_any("mtp_join", {"x": spread})
+    spread = np.zeros((P, S, 2 * D), F)[:, :, :D]  # rows may be apart, their streams not
+    text = "expected a stride of dimension 1 of exactly 256 bytes, found 512"
+    refuse("ple_gate", f"s: {text}", s=spread)
+    refuse("mtp_join", f"x: {text}", x=spread)
+    refuse_any("mtp_join", {"x": np.zeros((P, S + 1, D), F)[:, :S]})
     refuse("mtp_join", "out: expected a stride of dimension 1 of exactly 256 bytes, found 512",
            out=("BF16", np.zeros((P, S, 4 * D), np.uint16)[:, :, : 2 * D], (P, S, 2 * D)))  # fmt: skip
     both = f32(P, S, D)

@@ -174,9 +174,9 @@ def test_joined_rows_do_not_know_each_other(whole, kind):
     first = mtp_join(e, x, e_gain, gain, kind, whole)
     part = mtp_join(e[[5, 1]], x[[5, 1]], e_gain, gain, kind, whole, threads=1)
     assert part.tobytes() == first[[5, 1]].tobytes()
-    room = np.full((8, 4, 56), np.nan, F)  # streams that are apart
-    room[:3, :, :48] = x[:3]
+    room = np.full((8, 5, 48), np.nan, F)  # rows that are apart
+    room[:3, :4] = x[:3]
     e[3:] = np.inf
     for count in (0, 3, -2):
-        got = mtp_join(e, room[:, :, :48], e_gain, gain, kind, whole, count=count)
+        got = mtp_join(e, room[:, :4], e_gain, gain, kind, whole, count=count)
         assert got[: max(0, count)].tobytes() == first[: max(0, count)].tobytes()

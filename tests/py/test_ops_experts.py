@@ -205,10 +205,10 @@ def test_weights_that_are_part_of_a_buffer():
 
 def apart(w, order, gap):
     """(w, at): the same matrices in another order, `gap` bytes between them. Only the first one is
-    where the strides of w say."""
+    where the strides of w say, and what they span lies in the same array to its end."""
     kind, array, shape = w if isinstance(w, tuple) else (None, w, w.shape)
     n_experts, width = shape[0], array[0].nbytes
-    room = np.full(n_experts * (width + gap), 0x7F, np.uint8)  # NaN as F32
+    room = np.full(n_experts * (2 * width + gap), 0x7F, np.uint8)  # NaN as F32
     at = np.zeros(n_experts, np.int64)
     for i, e in enumerate(order):
         at[e] = i * (width + gap)

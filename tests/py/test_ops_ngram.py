@@ -212,9 +212,9 @@ def test_gate_rows_do_not_know_each_other(table):
     part = ple_gate(key[at], value[at], s[at], gains, table, 1)
     assert all((a == b[at]).all() for a, b in zip(part, first, strict=True))
     key[3:], value[3:], s[3:] = np.nan, np.inf, -np.inf
-    room = np.full((9, 4, 100), np.nan, F)
-    room[:, :, :96] = s
-    for streams in (s, room[:, :, :96]):
+    room = np.full((9, 5, 96), np.nan, F)  # rows that are apart
+    room[:, :4] = s
+    for streams in (s, room[:, :4]):
         part = ple_gate(key, value, streams, gains, table, 2, 3)
         assert all((a[:3] == b[:3]).all() for a, b in zip(part, first, strict=True))
         assert all(np.isnan(a[3:]).all() for a in part)

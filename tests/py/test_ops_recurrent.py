@@ -45,10 +45,10 @@ def values_of(array, kind: str):
 def spread(values, kind: str):
     """(argument, array) of the same values in a wider buffer, whose rest is NaN."""
     b, n, d = values.shape
-    if kind == "F32":  # rows may be apart too
-        room = np.full((b, n + 2, d + 3), np.nan, F)
-        room[:, :n, :d] = values
-        return room[:, :n, :d], room
+    if kind == "F32":
+        room = np.full((b, n + 2, d), np.nan, F)
+        room[:, :n] = values
+        return room[:, :n], room
     room = np.full((b, n + 2, d), 0x7FC0, np.uint16)
     room[:, :n] = to_bf16(values)
     return ("BF16", room[:, :n], (b, n, d)), room
@@ -405,13 +405,13 @@ def test_views_that_are_part_of_a_buffer():
     for table in TABLES:
         for op in (step, scan):
             state_m = room(m, 1, 2, 3, 0)
-            out = room(np.zeros((6, hv, dv), F), 1, 2, 3)
-            run("gdn_step" if op is step else "gdn_scan", table, 2, q=room(q, 1, 2, 3), key=key,
+            out = room(np.zeros((6, hv, dv), F), 1, 2, 0)
+            run("gdn_step" if op is step else "gdn_scan", table, 2, q=room(q, 1, 2, 0), key=key,
                 m=state_m, rows=rows, count=ints(6), out=out,
                 **{"in": room(entry, 0, 5)})  # fmt: skip
             assert out.tobytes() == want.tobytes()
             assert state_m.tobytes() == (m if op is step else want_m).tobytes()
-        pending = room(np.zeros((3, 3, entry.shape[1]), F), 1, 2, 3)
+        pending = room(np.zeros((3, 3, entry.shape[1]), F), 1, 2, 0)
         run("keep_rows", table, x=entry, rows=rows, count=ints(6), pending=pending)
         state_m = room(m, 1, 2, 3, 0)
         fold(pending, [1, 2, 3], key, state_m, table)
@@ -443,9 +443,9 @@ def test_gated_norm(shape, kind, table):
     assert got.tobytes() == gated_norm(x, gate, gain, kind).tobytes()
     last = gated_norm(x[-1:], gate[-1:], gain, kind, table)
     assert got[-1:].tobytes() == last.tobytes()
-    packed = np.full((p, h + 1, d + 2), np.nan, F)  # heads that are apart
-    packed[:, :h, :d] = x
-    assert gated_norm(packed[:, :h, :d], gate, gain, kind, table).tobytes() == got.tobytes()
+    packed = np.full((p, h + 1, d), np.nan, F)  # rows that are apart
+    packed[:, :h] = x
+    assert gated_norm(packed[:, :h], gate, gain, kind, table).tobytes() == got.tobytes()
 
 
 def test_gated_norm_by_hand():

@@ -81,12 +81,14 @@ def test_copy_add_inject(table):
                     close_elements(got, oracle.hyper_inject(x, inject, s))
                 else:
                     assert got.tobytes() == want.tobytes()
-                wide = np.full((rows, n_streams, dim + 3), F(7))  # streams that are apart
-                wide[:, :, :dim] = s
-                run(name, table, threads, x=x, count=ints(rows - 1), s=wide[:, :, :dim], **fields)
-                assert wide[: rows - 1, :, :dim].tobytes() == got[: rows - 1].tobytes()
-                assert (wide[:, :, dim:] == 7).all()
-                assert (wide[rows - 1, :, :dim] == s[rows - 1]).all()
+                wide = np.full((rows, n_streams + 1, dim), F(7))  # rows that are apart
+                wide[:, :n_streams] = s
+                run(
+                    name, table, threads, x=x, count=ints(rows - 1), s=wide[:, :n_streams], **fields
+                )
+                assert wide[: rows - 1, :n_streams].tobytes() == got[: rows - 1].tobytes()
+                assert (wide[:, n_streams:] == 7).all()
+                assert (wide[rows - 1, :n_streams] == s[rows - 1]).all()
 
 
 def test_inject_is_fused():
@@ -210,9 +212,9 @@ def test_rows_do_not_know_each_other(weight, n_streams, dim, kind, table):
         assert same([x[:n] for x in got], [x[:n] for x in whole])
         for x in got:  # as they were
             assert (x[n:] == 0x7FC0).all() if x.dtype == np.uint16 else np.isnan(x[n:]).all()
-    room = np.full((rows, n_streams, dim + 8), np.nan, F)  # streams that are apart
-    room[:, :, :dim] = s
-    assert same(both(room[:, :, :dim], low_values, 2), whole)
+    room = np.full((rows, n_streams + 1, dim), np.nan, F)  # rows that are apart
+    room[:, :n_streams] = s
+    assert same(both(room[:, :n_streams], low_values, 2), whole)
 
 
 @pytest.mark.parametrize("kind", ACTS)

@@ -26,6 +26,7 @@ BF16_VISIBLE = 1e-5  # ... and how far apart they are at least
 VISIBLE = 1e-3  # what a rule of the model changes at least
 FLASH_GOLDEN = 2e-5  # the Flash-Next reference in float64 against its outside one in float32
 FLASH_CHUNKS = 1e-9  # ... against itself with the rows cut in another way
+FLASH_BF16 = 0.1  # mode bf16 against stored values, of the median row: choices of blocks may flip
 FLASH_GGUF = 2e-6  # ... with gains and decays that were converted in float32
 LOGPROB = 1e-9  # absolute, the same formula in float64
 

@@ -65,9 +65,12 @@ void sk_cpu_kv_append(const void *args, const sk_cpu *cpu)
 
 uint64_t sk_attend_scratch_lay(float *work, int64_t n, int64_t dim, sk_attend_scratch *out)
 {
-    if (work)
-        *out = (sk_attend_scratch){
-            .score = work, .part = work + n, .merged = work + n + dim, .q = work + n + 2 * dim};
+    if (work) {
+        out->score = work;
+        out->part = work + n;
+        out->merged = out->part + dim;
+        out->q = out->merged + dim;
+    }
     return (uint64_t)n + 3 * (uint64_t)dim;
 }
 

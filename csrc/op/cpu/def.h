@@ -79,7 +79,7 @@ static inline bool sk_ranks_before(const float *x, int64_t i, int64_t j)
     const bool nan = x[i] != x[i];
     const bool other = x[j] != x[j];
     if (nan || other) return nan == other ? i < j : other;
-    return x[i] > x[j] || (x[i] == x[j] && i < j);
+    return x[i] == x[j] ? i < j : x[i] > x[j];
 }
 
 static inline float sk_max_of(const float *x, int64_t n)

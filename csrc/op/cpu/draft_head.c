@@ -81,7 +81,7 @@ void sk_cpu_next_ids(const void *args, const sk_cpu *cpu)
 
 /* ---- mtp_join -------------------------------------------------------------------------------- */
 
-/* sk_rms_factor over all streams of a row, which may be apart. */
+/* sk_rms_factor over all streams of a row. */
 static float factor_of_row(const sk_mtp_join_args *a, int64_t r)
 {
     const int64_t n_streams = a->x.dim[1];

@@ -66,6 +66,19 @@ static sk_code check_scale(enum sk_op op, const void *args, const sk_field *f, s
     return SK_OK;
 }
 
+/* Kernels take the heads of a row, and the matrices of experts, as one run of memory. */
+static sk_code check_dense(enum sk_op op, const sk_field *f, const sk_view *v, sk_status *st)
+{
+    const sk_view dense = sk_view_dense(v->buf, v->dtype, v->rank, v->dim);
+    if (f->mode & SK_APART && v->rank == 3 && v->stride[1] != dense.stride[1])
+        return SK_FAIL(
+            st, SK_UNSUPPORTED, "%s on CUDA: %s: expected heads %lld bytes apart, found %lld",
+            sk_ops[op].name, f->name, (long long)dense.stride[1], (long long)v->stride[1]);
+    if (strcmp(f->name, "at") == 0 || strncmp(f->name, "at[", 3) == 0)
+        return refuse(st, op, f->name, "no view, as matrices follow each other", "one");
+    return SK_OK;
+}
+
 /* Activations are BF16 wherever the contract leaves a choice. */
 static sk_code check_acts(enum sk_op op, const sk_field *f, const sk_view *v, sk_status *st)
 {
@@ -146,6 +159,7 @@ sk_code sk_cuda_check(enum sk_op op, const void *args, sk_status *st)
         if (is_scale(f)) SK_TRY(check_scale(op, args, f, st));
         if (sk_cuda_takes_packed(op, f)) SK_TRY(check_weight(op, f, v, st));
         SK_TRY(check_acts(op, f, v, st));
+        SK_TRY(check_dense(op, f, v, st));
     }
     switch (op) {
     case SK_OP_attend:

@@ -23,7 +23,7 @@ int32_t sk_cuda_group_run(const enum sk_op *ops, const void *const *args, int32_
 
 /* UNSUPPORTED, with "op: field: ...", for what has no kernel: activations in F32 (numerics f32 is
  * the CPU's), weight types that are not there yet, scales beside a weight, columns or heads that do
- * not fill the matrix units. Needs no addresses. */
+ * not fill the matrix units, heads or matrices that are apart. Needs no addresses. */
 SK_MUST_USE sk_code sk_cuda_check(enum sk_op op, const void *args, sk_status *st);
 
 /* Scratch of the step: a function of shapes and the tier's bound. */

@@ -1,0 +1,111 @@
+/* `_native.synthetic`: checkpoints without a file (ckpt/synthetic.h), and `_native.types`: the
+ * types that their directories may name. */
+#include "py/ckpt_type.h"
+
+#include "base/mem.h"
+#include "ckpt/synthetic.h"
+
+static sk_module_state *state_of(PyObject *module) { return sk_state_of(module); }
+
+/* (kind, a, b) of each; released with sk_mem_free. NULL with an exception. */
+static sk_synth_recipe *take_recipes(sk_module_state *ms, PyObject *list, size_t *n)
+{
+    sk_status st = SK_STATUS_INIT;
+    sk_synth_recipe *recipes = NULL;
+    *n = (size_t)PyList_Size(list);
+    if (sk_mem_new((void **)&recipes, *n, sizeof *recipes, "recipes", &st) != SK_OK) {
+        sk_raise(ms, &st);
+        return NULL;
+    }
+    for (size_t i = 0; i < *n; i++) {
+        PyObject *item = PyList_GetItem(list, (Py_ssize_t)i); // borrowed
+        int kind;
+        if (!PyTuple_Check(item)) PyErr_SetString(PyExc_TypeError, "recipes: expected tuples");
+        if (!PyTuple_Check(item) ||
+            !PyArg_ParseTuple(item, "idd:recipe", &kind, &recipes[i].a, &recipes[i].b)) {
+            sk_mem_free(recipes);
+            return NULL;
+        }
+        recipes[i].kind = kind;
+    }
+    return recipes;
+}
+
+static PyObject *open_plan(sk_module_state *ms, const sk_synthetic_plan *plan)
+{
+    sk_status st = SK_STATUS_INIT;
+    sk_ckpt *ck = NULL;
+    PyObject *path;
+    PyThreadState *saved = PyEval_SaveThread();
+    sk_code rc = sk_synthetic_open(&ck, plan, &st);
+    PyEval_RestoreThread(saved);
+    if (rc != SK_OK) return sk_raise(ms, &st);
+    path = PyBytes_FromString(plan->label);
+    if (path) return sk_checkpoint_wrap((PyTypeObject *)ms->checkpoint_type, ck, path);
+    sk_ckpt_close(ck);
+    return NULL;
+}
+
+static PyObject *synthetic(PyObject *module, PyObject *args)
+{
+    sk_module_state *ms = state_of(module);
+    sk_synthetic_plan plan = {0};
+    const char *bytes;
+    Py_ssize_t n_bytes;
+    unsigned long long size, seed;
+    PyObject *list, *result;
+    sk_synth_recipe *recipes;
+    int threads;
+    // Masks would hide what is too large: both numbers are checked by Python's own conversion.
+    PyObject *size_object, *seed_object;
+    if (!PyArg_ParseTuple(args, "sy#O!O!O!i:synthetic", &plan.label, &bytes, &n_bytes, &PyLong_Type,
+                          &size_object, &PyLong_Type, &seed_object, &PyList_Type, &list, &threads))
+        return NULL;
+    size = PyLong_AsUnsignedLongLong(size_object);
+    if (PyErr_Occurred()) return NULL;
+    seed = PyLong_AsUnsignedLongLong(seed_object);
+    if (PyErr_Occurred()) return NULL;
+    recipes = take_recipes(ms, list, &plan.n);
+    if (!recipes) return NULL;
+    plan.directory = (const uint8_t *)bytes;
+    plan.directory_bytes = (uint64_t)n_bytes;
+    plan.size = size;
+    plan.seed = seed;
+    plan.recipes = recipes;
+    plan.threads = threads;
+    result = open_plan(ms, &plan);
+    sk_mem_free(recipes);
+    return result;
+}
+
+/* Ids from 1000 on are ours and no file's. */
+static PyObject *types(PyObject *module, PyObject *unused)
+{
+    PyObject *dict = PyDict_New();
+    (void)module;
+    (void)unused;
+    for (int64_t id = 0; dict && id < 1000; id++) {
+        const sk_dtype_info *info = sk_dtype_find(id);
+        PyObject *item;
+        if (!info) continue;
+        item =
+            Py_BuildValue("(iii)", (int)info->id, (int)info->block_elems, (int)info->block_bytes);
+        if (!item || PyDict_SetItemString(dict, info->name, item) < 0) Py_CLEAR(dict);
+        Py_XDECREF(item);
+    }
+    return dict;
+}
+
+PyMethodDef sk_synthetic_methods[] = {
+    {"synthetic", synthetic, METH_VARARGS,
+     "synthetic($module, label, directory, size, seed, recipes, threads, /)\n--\n\n"
+     "A Checkpoint without a file: the directory of a GGUF file of `size` bytes, and for each of "
+     "its "
+     "tensors\n(kind, a, b): 0, nearly normal with mean a and standard deviation b; 1, even from a "
+     "to b."},
+    {"types", types, METH_NOARGS,
+     "types($module, /)\n--\n\nNew dict of the types of GGUF files: name, (id, elements of a "
+     "block, "
+     "bytes of a block)."},
+    {NULL, NULL, 0, NULL},
+};
