@@ -37,10 +37,9 @@ typedef struct sk_launch {
 } sk_launch;
 
 #define SK_SYNC_WORDS 4096
-#define SK_ROUTES_MAX 4096 // that route_list sorts: keys in the shared memory of any GPU
+#define SK_ROUTES_MAX 8192 // that route_list sorts: keys in the shared memory of any GPU
 
 /* One launcher per op, sk_k_<op>(arguments, launch). */
-#define SK_OP_CPU(name, fields)
 #define SK_OP(name, fields) int32_t sk_k_##name(const sk_##name##_args *a, const sk_launch *l);
 #include "op/ops.def"
 
@@ -84,10 +83,17 @@ int32_t sk_k_unpack(int32_t dtype, const uint8_t *packed, uint8_t *raw, int64_t 
  * is no such product of this type with so many columns. */
 int64_t sk_k_part_unit(int32_t dtype, int64_t k);
 
+/* 1 when gather_heads has kernels for tables of this sk_dtype, which stay in file order. */
+int32_t sk_k_gathers(int32_t dtype);
+
 /* Scratch bytes that the linear and attention families want; functions of shapes only. */
 uint64_t sk_k_linear_work(int64_t rows, int64_t k, int64_t n_out, int32_t n_hidden);
 uint64_t sk_k_attend_work(int64_t rows, int64_t heads, int64_t kv_heads, int64_t dim,
                           int32_t ctx_bound);
+uint64_t sk_k_block_topk_work(const sk_block_topk_args *a, int32_t ctx_bound);
+uint64_t sk_k_attend_blocks_work(const sk_attend_blocks_args *a, int32_t ctx_bound);
+uint64_t sk_k_hyper_down_work(const sk_hyper_down_args *a);
+uint64_t sk_k_hyper_mix_work(const sk_hyper_mix_args *a);
 
 #ifdef __cplusplus
 }

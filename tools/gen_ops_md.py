@@ -42,7 +42,7 @@ def modes(source: str) -> dict[str, dict[str, str]]:
     """op: {field: mode}; array fields by their name without index, from element 0."""
     out: dict[str, dict[str, str]] = {}
     source = re.sub(r"/\*.*?\*/", "", source, flags=re.S)
-    for op, body in re.findall(r"^SK_OP(?:_CPU)?\((\w+),(.*?)\)\n(?=SK_OP|#)", source, re.S | re.M):
+    for op, body in re.findall(r"^SK_OP\((\w+),(.*?)\)\n(?=SK_OP|#)", source, re.S | re.M):
         out[op] = {}
         for mode, field in re.findall(rf"(\w+)\({op}, ([\w\[\]]+)\)", body):
             out[op].setdefault(field.split("[")[0], MODES[mode])

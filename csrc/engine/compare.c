@@ -98,7 +98,7 @@ static void add_floats(sk_gap *g, int32_t dtype, const uint8_t *got, const uint8
                        int64_t row)
 {
     const double most = largest(dtype, want, n), scale = most > 0 ? most : 1;
-    double error2 = 0, norm2 = 0;
+    double error2 = 0, norm2 = 0, norm;
     for (int64_t i = 0; i < n; i++) {
         const double a = element(dtype, got, i), b = element(dtype, want, i);
         const double rel = fabs(a - b) / scale;
@@ -113,7 +113,8 @@ static void add_floats(sk_gap *g, int32_t dtype, const uint8_t *got, const uint8
         g->max_rel = rel;
         if (!g->not_finite) note(g, row, i, a, b);
     }
-    g->rel_l2 = fmax(g->rel_l2, sqrt(error2 / (norm2 > 0 ? norm2 : 1)));
+    norm = fmax(sqrt(norm2), g->beside);
+    g->rel_l2 = fmax(g->rel_l2, sqrt(error2) / (norm > 0 ? norm : 1));
 }
 
 void sk_gap_add(sk_gap *g, int32_t dtype, const uint8_t *got, const uint8_t *want, int64_t n,

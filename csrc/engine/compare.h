@@ -8,7 +8,7 @@
 /* X(name, text, bound) */
 #define SK_RULES(X)                                                                                \
     X(EXACT, "exact", 0)      /* every byte */                                                     \
-    X(LINEAR, "linear", 3e-6) /* relative L2 error of a row */                                     \
+    X(LINEAR, "linear", 3e-6) /* relative L2 error of a row; see sk_gap.beside */                  \
     X(ELEMENTS, "elements",                                                                        \
       1e-5)                   /* an element's error, relative to the row's largest magnitude */    \
     X(BF16, "bf16", 0.005)    /* share of elements that are off, by SK_RULE_ULPS at most */        \
@@ -37,7 +37,8 @@ typedef struct sk_gap {
     int32_t ulps;       // BF16: the largest distance of these
     double rel_l2;
     double max_rel;
-    double score; // CHOICE: set by who knows the scores
+    double beside; // rel_l2 is of a row of at least this norm: set before a narrow row is added
+    double score;  // CHOICE: set by who knows the scores
     // The element that is furthest off (ELEMENTS), or the first that differs (integers); row -1:
     // none.
     int64_t row, col;

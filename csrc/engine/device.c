@@ -108,39 +108,64 @@ static sk_code check_plans(const sk_program *p, sk_status *st)
 /* ---- weights ------------------------------------------------------------------------------------
  */
 
-/* Packs one matrix, a piece of whole tiles at a time; the pieces are staged at `raw`. */
-static sk_code upload_matrix(sk_device *d, const sk_buf *b, const uint8_t *from, uint8_t *to,
+/* Rows [row, row + n) of a weight, counted through all of its matrices, in file order. A weight in
+ * pieces has the same number of them in each but the last. */
+static sk_code write_rows(sk_device *d, const sk_buf *b, int64_t row, int64_t n, uint64_t row_bytes,
+                          uint8_t *to, sk_status *st)
+{
+    const int64_t of_first = b->rank == 3 ? b->dim[1] : 1; // rows for one step along dim 0
+    const int64_t each =
+        b->n_pieces ? (b->dim[0] + b->n_pieces - 1) / b->n_pieces * of_first : row + n;
+    while (n > 0) {
+        const uint8_t *piece = b->n_pieces ? b->pieces[row / each] : b->source;
+        const int64_t at = row % each, m = each - at < n ? each - at : n;
+        SK_TRY(sk_dev_write(d->dev, to, piece + (uint64_t)at * row_bytes, (uint64_t)m * row_bytes,
+                            st));
+        to += (uint64_t)m * row_bytes;
+        row += m;
+        n -= m;
+    }
+    return SK_OK;
+}
+
+/* Packs the matrix that begins at row `first`, whole tiles at a time, which are staged at `raw`. */
+static sk_code upload_matrix(sk_device *d, const sk_buf *b, int64_t first, uint8_t *to,
                              uint8_t *raw, uint64_t raw_bytes, sk_status *st)
 {
     const int64_t rows = b->dim[b->rank - 2], k = b->dim[b->rank - 1];
     uint64_t row_bytes = 0;
-    int64_t piece;
+    int64_t part;
     (void)sk_dtype_row_bytes(b->dtype, (uint64_t)k, &row_bytes);
-    piece = (int64_t)(raw_bytes / row_bytes) / 16 * 16;
-    if (piece < 16)
+    part = (int64_t)(raw_bytes / row_bytes) / 16 * 16;
+    if (part < 16)
         return SK_FAIL(st, SK_UNSUPPORTED, "%s: rows of %llu bytes do not fit the staging block",
                        b->name, (unsigned long long)row_bytes);
-    for (int64_t row = 0; row < rows; row += piece) {
-        const int64_t n = rows - row < piece ? rows - row : piece;
-        SK_TRY(sk_dev_write(d->dev, raw, from + (uint64_t)row * row_bytes, (uint64_t)n * row_bytes,
-                            st));
+    for (int64_t row = 0; row < rows; row += part) {
+        const int64_t n = rows - row < part ? rows - row : part;
+        SK_TRY(write_rows(d, b, first + row, n, row_bytes, raw, st));
         SK_TRY(sk_dev_check(sk_k_pack(b->dtype, raw, to, row, n, rows, k, sk_dev_stream(d->dev)),
                             "packing a weight", -1, st));
     }
     return SK_OK;
 }
 
-/* The matrices of a weight, one after the other. */
+/* The matrices of a weight, one after the other, wherever they lie in the file. */
 static sk_code upload_packed(sk_device *d, const sk_buf *b, uint8_t *to, uint8_t *raw,
                              uint64_t raw_bytes, sk_status *st)
 {
     const int64_t matrices = b->rank == 3 ? b->dim[0] : 1;
-    const uint64_t from_step = b->bytes / (uint64_t)matrices;
     const uint64_t to_step = sk_cuda_packed_bytes(b->dtype, b->rank, b->dim) / (uint64_t)matrices;
     for (int64_t i = 0; i < matrices; i++)
-        SK_TRY(upload_matrix(d, b, b->source + (uint64_t)i * from_step, to + (uint64_t)i * to_step,
-                             raw, raw_bytes, st));
+        SK_TRY(upload_matrix(d, b, i * b->dim[b->rank - 2], to + (uint64_t)i * to_step, raw,
+                             raw_bytes, st));
     return SK_OK;
+}
+
+/* As it is in the file; pieces one behind the other. */
+static sk_code upload_plain(sk_device *d, const sk_buf *b, uint8_t *to, sk_status *st)
+{
+    const int64_t rows = b->n_pieces ? b->dim[0] * (b->rank == 3 ? b->dim[1] : 1) : 1;
+    return write_rows(d, b, 0, rows, b->bytes / (uint64_t)rows, to, st);
 }
 
 static uint64_t bytes_to_upload(const sk_program *p)
@@ -167,7 +192,7 @@ static sk_code upload(sk_device *d, const sk_program *p, uint8_t *const *addr, u
         if (is_packed(b))
             SK_TRY(upload_packed(d, b, addr[i], raw, STAGE_BYTES, st));
         else
-            SK_TRY(sk_dev_write(d->dev, addr[i], b->source, b->bytes, st));
+            SK_TRY(upload_plain(d, b, addr[i], st));
     }
     return sk_dev_sync(d->dev, st);
 }

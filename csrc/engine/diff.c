@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { NARROW = 8 }; // columns; see norm_beside
+
 struct sk_diff {
     sk_session *cpu; // borrowed, owns this
     sk_session *other;
@@ -115,7 +117,7 @@ static sk_rule rule_of(const sk_diff *d, enum sk_op op, int32_t dtype)
 {
     if (d->exact) return SK_RULE_EXACT;
     if (dtype == SK_BF16) return SK_RULE_BF16;
-    if (op == SK_OP_norm_argmax) return SK_RULE_CHOICE;
+    if (op == SK_OP_norm_argmax || op == SK_OP_linear_argmax) return SK_RULE_CHOICE;
     if (dtype != SK_F32 || op == SK_OP_copy_rows) return SK_RULE_EXACT;
     if (op == SK_OP_linear || op == SK_OP_norm_linear || op == SK_OP_linear_add ||
         op == SK_OP_linear_parts || op == SK_OP_expert_linear)
@@ -180,6 +182,40 @@ static void add_live(sk_gap *g, const sk_view *v, const uint8_t *got, int64_t li
     for (int64_t i = 0; i < live; i++) add_rows(g, v, got, (uint64_t)(i * v->stride[0]), 1, i);
 }
 
+/* The norm that a row of v has if its columns are like those of wider results which `linear` writes
+ * beside it. One column may be a sum that cancels, and then says nothing about how exact it is; so
+ * this is what the errors of a few columns are held against. 0: there are none. */
+static double norm_beside(const sk_bound *b, size_t step, const sk_view *v, int64_t row)
+{
+    const sk_linear_args *a = (const void *)(b->args + b->plan->steps[step].args_at);
+    double sum = 0, n = 0;
+    for (int32_t i = 0; i < SK_LINEAR_SEGS && sk_view_present(&a->y[i]); i++) {
+        const float *y = (const void *)sk_view_row(&a->y[i], row);
+        if (a->y[i].dtype != SK_F32 || a->y[i].dim[1] <= v->dim[1]) continue;
+        for (int64_t j = 0; j < a->y[i].dim[1]; j++) sum += (double)y[j] * y[j];
+        n += (double)a->y[i].dim[1];
+    }
+    return n > 0 ? sqrt(sum / n * (double)v->dim[1]) : 0;
+}
+
+/* All that a step writes. Heads that a delta rule reads are sums that may cancel, so those of a row
+ * are one row here. */
+static void add_result(sk_gap *g, const sk_bound *b, size_t step, const sk_view *v,
+                       const uint8_t *got, int64_t live)
+{
+    const enum sk_op op = b->plan->steps[step].op;
+    const bool heads = (op == SK_OP_gdn_step || op == SK_OP_gdn_scan) && v->rank == 3;
+    if (!heads && (op != SK_OP_linear || v->dim[1] >= NARROW)) {
+        add_live(g, v, got, live);
+        return;
+    }
+    for (int64_t i = 0; i < live; i++) {
+        const uint64_t off = (uint64_t)(i * v->stride[0]);
+        g->beside = heads ? 0 : norm_beside(b, step, v, i);
+        sk_gap_add(g, v->dtype, got + off, v->p + off, v->dim[1] * (heads ? v->dim[2] : 1), i);
+    }
+}
+
 /* Which entry along dim 1 of what a step writes by its row table is this row's; -1: none. */
 static int64_t entry_of(const sk_bound *b, size_t step, const char *field, const sk_row *row)
 {
@@ -220,6 +256,39 @@ static void add_cache(sk_gap *g, const sk_bound *b, size_t step, const sk_field 
     for (uint64_t i = 0; i < bytes; i++) g->stray += got[i] != v->p[i];
 }
 
+/* Arguments of norm_argmax, or those of linear_argmax in its shape, without a gain. */
+static sk_norm_argmax_args choice_of(enum sk_op op, const void *args)
+{
+    const sk_linear_argmax_args *a = args;
+    sk_norm_argmax_args n;
+    if (op == SK_OP_norm_argmax) return *(const sk_norm_argmax_args *)args;
+    sk_args_clear(SK_OP_norm_argmax, &n);
+    n.x = a->x;
+    n.count = a->count;
+    n.w = a->w;
+    n.bias = a->bias;
+    n.scale = a->scale;
+    n.id = a->id;
+    n.scale_n = a->scale_n;
+    n.scale_k = a->scale_k;
+    return n;
+}
+
+static void plain_product(const sk_norm_linear_args *n, const sk_cpu *cpu)
+{
+    sk_linear_args l;
+    sk_args_clear(SK_OP_linear, &l);
+    l.x = n->x;
+    l.count = n->count;
+    l.w[0] = n->w[0];
+    l.bias[0] = n->bias[0];
+    l.scale[0] = n->scale[0];
+    l.scale_n[0] = n->scale_n[0];
+    l.scale_k[0] = n->scale_k[0];
+    l.y[0] = n->y[0];
+    cpu->table[SK_OP_linear](&l, cpu);
+}
+
 /* What the CPU makes of one output of the product before an argmax. */
 static float score(const sk_diff *d, const sk_norm_argmax_args *a, int64_t row, int32_t id)
 {
@@ -249,7 +318,10 @@ static float score(const sk_diff *d, const sk_norm_argmax_args *a, int64_t row, 
     l.eps = a->eps;
     l.act = a->act;
     cpu.table = d->cpu->exec.table;
-    cpu.table[SK_OP_norm_linear](&l, &cpu);
+    if (sk_view_present(&a->gain))
+        cpu.table[SK_OP_norm_linear](&l, &cpu);
+    else
+        plain_product(&l, &cpu);
     return y;
 }
 
@@ -310,10 +382,12 @@ static void measure(const sk_diff *d, const sk_bound *b, size_t step, const sk_f
         return;
     }
     it->rows = is_by_slot(d, v) ? v->dim[0] : live_of(b, step, v);
-    add_live(&it->gap, v, d->got, it->rows);
-    if (it->rule == SK_RULE_CHOICE)
-        add_scores(d, &it->gap, (const void *)(b->args + b->plan->steps[step].args_at), d->got,
-                   it->rows);
+    add_result(&it->gap, b, step, v, d->got, it->rows);
+    if (it->rule == SK_RULE_CHOICE) {
+        const void *args = b->args + b->plan->steps[step].args_at;
+        const sk_norm_argmax_args choice = choice_of(op, args);
+        add_scores(d, &it->gap, &choice, d->got, it->rows);
+    }
 }
 
 static sk_code compare(sk_diff *d, const pass *p, size_t step, const sk_field *f, sk_status *st)

@@ -82,8 +82,9 @@ static sk_code check_same_weights(const sk_chain *c, const void *args, sk_status
 static sk_code upload_weight(sk_chain *c, const sk_view *v, uint64_t packed, uint8_t *at,
                              sk_status *st)
 {
+    const sk_pieces whole = {0};
     uint64_t bytes;
-    if (packed) return sk_once_pack(c->dev, v, at, st);
+    if (packed) return sk_once_pack(c->dev, v, &whole, at, st);
     if (!sk_view_span(v, &bytes)) return SK_FAIL(st, SK_INVALID, "chain: size out of range");
     return sk_dev_write(c->dev, at, v->p, bytes, st);
 }

@@ -15,6 +15,7 @@ typedef struct shadow {
     uint64_t at;     // in the device block
     uint64_t packed; // bytes on the device of a packed weight, 0: as on the host
     sk_view view;    // of the packed weight
+    sk_pieces pieces;
     bool written;
 } shadow;
 
@@ -52,11 +53,38 @@ sk_code sk_once_packed(enum sk_op op, const sk_field *f, const sk_view *v, uint6
     return SK_OK;
 }
 
+static sk_pieces pieces_at(const sk_view *at, int64_t rows)
+{
+    return (sk_pieces){sk_view_present(at) ? (const int64_t *)(const void *)at->p : NULL, rows};
+}
+
+sk_pieces sk_once_pieces(enum sk_op op, const sk_field *f, const void *args)
+{
+    if (op == SK_OP_expert_linear && strcmp(f->name, "w") == 0) {
+        const sk_expert_linear_args *a = args;
+        return pieces_at(&a->at, a->w.dim[1]);
+    }
+    if (op == SK_OP_expert_glu && f->name[0] == 'w') {
+        const sk_expert_glu_args *a = args;
+        const int32_t i = strcmp(f->name, "w[1]") == 0;
+        return pieces_at(&a->at[i], a->w[i].dim[1]);
+    }
+    if (op == SK_OP_gather_heads && strcmp(f->name, "table") == 0) {
+        const sk_gather_heads_args *a = args;
+        return pieces_at(&a->piece, a->piece_rows);
+    }
+    return (sk_pieces){0};
+}
+
 /* Arguments that share their first byte, as an input and an output may, share their copy. */
-static sk_code add_shadow(once *c, enum sk_op op, const sk_field *f, const sk_view *v, size_t *at,
+static sk_code add_shadow(once *c, enum sk_op op, const sk_field *f, const void *args, size_t *at,
                           sk_status *st)
 {
-    shadow s = {.host = v->p, .written = (f->mode & SK_WRITE) != 0, .view = *v};
+    const sk_view *v = sk_field_view_const(args, f);
+    shadow s = {.host = v->p,
+                .written = (f->mode & SK_WRITE) != 0,
+                .view = *v,
+                .pieces = sk_once_pieces(op, f, args)};
     if (!sk_view_span(v, &s.bytes))
         return SK_FAIL(st, SK_INVALID, "%s: %s: size outside the allowed range", sk_ops[op].name,
                        f->name);
@@ -78,14 +106,12 @@ static sk_code add_shadow(once *c, enum sk_op op, const sk_field *f, const sk_vi
 }
 
 /* Where each view will be; its offset in the block goes to `off` of the copied arguments. */
-static sk_code plan_views(once *c, enum sk_op op, void *args, size_t *which, sk_status *st)
+static sk_code plan_views(once *c, enum sk_op op, const void *args, size_t *which, sk_status *st)
 {
     size_t i = 0;
     for (const sk_field *f = sk_ops[op].fields; f->kind != SK_FIELD_END; f++, i++) {
-        sk_view *v;
-        if (f->kind != SK_FIELD_VIEW) continue;
-        v = sk_field_view(args, f);
-        if (sk_view_present(v)) SK_TRY(add_shadow(c, op, f, v, &which[i], st));
+        if (f->kind != SK_FIELD_VIEW || !sk_view_present(sk_field_view_const(args, f))) continue;
+        SK_TRY(add_shadow(c, op, f, args, &which[i], st));
     }
     if (c->layout.bad) return SK_FAIL(st, SK_NOMEM, "sizes exceed the address space");
     return SK_OK;
@@ -122,14 +148,29 @@ static sk_code pack_all(sk_dev *dev, const sk_view *v, uint8_t *raw, uint8_t *pa
     return SK_OK;
 }
 
-sk_code sk_once_pack(sk_dev *dev, const sk_view *v, uint8_t *packed, sk_status *st)
+/* The bytes of a view, those of a weight in pieces in the order of its rows. */
+static sk_code write_whole(sk_dev *dev, const sk_view *v, const sk_pieces *pieces, uint64_t bytes,
+                           uint8_t *raw, sk_status *st)
+{
+    uint64_t row_bytes = 0, each;
+    if (!pieces->at) return sk_dev_write(dev, raw, v->p, bytes, st);
+    (void)sk_dtype_row_bytes(v->dtype, (uint64_t)v->dim[v->rank - 1], &row_bytes);
+    each = (uint64_t)pieces->rows * row_bytes;
+    for (uint64_t i = 0, from = 0; from < bytes; i++, from += each)
+        SK_TRY(sk_dev_write(dev, raw + from, v->p + pieces->at[i],
+                            bytes - from < each ? bytes - from : each, st));
+    return SK_OK;
+}
+
+sk_code sk_once_pack(sk_dev *dev, const sk_view *v, const sk_pieces *pieces, uint8_t *packed,
+                     sk_status *st)
 {
     uint8_t *raw = NULL;
     uint64_t bytes;
     sk_code rc;
     if (!sk_view_span(v, &bytes)) return SK_FAIL(st, SK_INVALID, "packing: size out of range");
     SK_TRY(sk_dev_alloc(dev, bytes, "a weight in file order", &raw, st));
-    rc = sk_dev_write(dev, raw, v->p, bytes, st);
+    rc = write_whole(dev, v, pieces, bytes, raw, st);
     if (rc == SK_OK) rc = pack_all(dev, v, raw, packed, false, st);
     if (rc == SK_OK) rc = sk_dev_sync(dev, st);
     sk_dev_free(dev, raw);
@@ -143,9 +184,9 @@ static sk_code copy_views(const once *c, bool back, sk_status *st)
         if (back && s->written)
             SK_TRY(sk_dev_read(c->o->dev, s->host, c->block + s->at, s->bytes, st));
         else if (!back && s->packed)
-            SK_TRY(sk_once_pack(c->o->dev, &s->view, c->block + s->at, st));
+            SK_TRY(sk_once_pack(c->o->dev, &s->view, &s->pieces, c->block + s->at, st));
         else if (!back)
-            SK_TRY(sk_dev_write(c->o->dev, c->block + s->at, s->host, s->bytes, st));
+            SK_TRY(write_whole(c->o->dev, &s->view, &s->pieces, s->bytes, c->block + s->at, st));
     }
     return SK_OK;
 }
@@ -187,6 +228,13 @@ int32_t sk_once_bound(enum sk_op op, const void *args)
     if (op == SK_OP_attend) return (int32_t)((const sk_attend_args *)args)->k_cache.dim[1];
     if (op == SK_OP_rope_attend)
         return (int32_t)((const sk_rope_attend_args *)args)->k_cache.dim[1];
+    if (op == SK_OP_attend_blocks)
+        return (int32_t)((const sk_attend_blocks_args *)args)->k_cache.dim[1];
+    if (op == SK_OP_block_topk) { // as many positions as there are blocks for
+        const sk_block_topk_args *a = args;
+        const int64_t most = (a->pooled.dim[1] + 1) * a->ratio - 1;
+        return most < INT32_MAX ? (int32_t)most : INT32_MAX;
+    }
     return 0;
 }
 

@@ -23,8 +23,19 @@ int32_t sk_once_bound(enum sk_op op, const void *args);
  * with a stride. */
 SK_MUST_USE sk_code sk_once_packed(enum sk_op op, const sk_field *f, const sk_view *v,
                                    uint64_t *bytes, sk_status *st);
+
+/* Where a weight lies that an op takes in pieces: bytes from the first of them to each, and the
+ * rows of a piece, counted through all matrices. NULL: it is whole. On the device it always is. */
+typedef struct sk_pieces {
+    const int64_t *at;
+    int64_t rows;
+} sk_pieces;
+
+/* Those of a field; `args` are bound to host addresses. */
+sk_pieces sk_once_pieces(enum sk_op op, const sk_field *f, const void *args);
 /* A weight on the host into its packed place on the device. */
-SK_MUST_USE sk_code sk_once_pack(sk_dev *dev, const sk_view *v, uint8_t *packed, sk_status *st);
+SK_MUST_USE sk_code sk_once_pack(sk_dev *dev, const sk_view *v, const sk_pieces *pieces,
+                                 uint8_t *packed, sk_status *st);
 
 /* A plan with a side branch, run step by step and then `replays` times as a graph: each time y += x
  * on the main stream while the branch copies x, then y += the copy. x and y: F32 [n], on the host;

@@ -15,7 +15,7 @@ uint64_t sk_walk_work_bytes(const sk_plan *plan, int32_t ctx_bound)
 
 _Static_assert(SK_OP_COUNT <= 64, "sk_walk.omit has a bit for every op");
 
-/* A packed weight has no inside that a view could begin at, and is uploaded as one run of bytes. */
+/* A packed weight has no inside that a view could begin at. */
 static sk_code whole_weights(const sk_plan *plan, size_t step, sk_status *st)
 {
     const void *args = sk_plan_args(plan, step);
@@ -24,11 +24,6 @@ static sk_code whole_weights(const sk_plan *plan, size_t step, sk_status *st)
         if (f->kind != SK_FIELD_VIEW) continue;
         v = sk_field_view_const(args, f);
         if (!sk_view_present(v) || plan->space->bufs[v->buf].role != SK_ROLE_WEIGHT) continue;
-        if (plan->space->bufs[v->buf].pieces)
-            return SK_FAIL(st, SK_UNSUPPORTED,
-                           "%s on CUDA: %s: expected a weight in one piece, found %d pieces",
-                           sk_ops[plan->steps[step].op].name, f->name,
-                           (int)plan->space->bufs[v->buf].n_pieces);
         if (!v->off) continue;
         return SK_FAIL(st, SK_UNSUPPORTED, "%s on CUDA: %s: expected a whole weight, found a part",
                        sk_ops[plan->steps[step].op].name, f->name);

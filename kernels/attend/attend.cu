@@ -110,6 +110,21 @@ static void add_fresh(attend_task *t, const sk_rope_attend_args *a)
     t->n_rot = static_cast<int32_t>(a->freq.dim[0]);
 }
 
+/* One CTA a (row, query head). */
+__global__ void __launch_bounds__(kMergeThreads) attend_merge(const attend_task t)
+{
+    const int32_t row = t.first + static_cast<int32_t>(blockIdx.x);
+    const int32_t head = static_cast<int32_t>(blockIdx.y);
+    const int32_t pair = static_cast<int32_t>(threadIdx.x);
+    edge_wait();
+    edge_open();
+    const row_span s = span_of(t, row, 0, false);
+    if (s.n == 0 || pair >= t.form.dim / 2) return;
+    const split_parts parts = parts_in_work(t, row, gridDim.y, head, 0);
+    merge_into<8>(t.out.p + row * t.out.row + head * t.out.head, parts, 0, pair,
+                  (s.n + kSplit - 1) / kSplit);
+}
+
 /* ---- launching ------------------------------------------------------------------------------- */
 
 static bool fits(int64_t step) { return step >= 0 && step <= INT32_MAX; }

@@ -50,19 +50,4 @@ __device__ inline split_parts parts_in_work(const attend_task &t, int32_t row, i
     return {t.sums + at, t.o + at * t.form.dim, 1, t.n_splits, t.form.dim, t.n_splits * t.form.dim};
 }
 
-/* One CTA a (row, query head). */
-__global__ void __launch_bounds__(kMergeThreads) attend_merge(const attend_task t)
-{
-    const int32_t row = t.first + static_cast<int32_t>(blockIdx.x);
-    const int32_t head = static_cast<int32_t>(blockIdx.y);
-    const int32_t pair = static_cast<int32_t>(threadIdx.x);
-    edge_wait();
-    edge_open();
-    const row_span s = span_of(t, row, 0, false);
-    if (s.n == 0 || pair >= t.form.dim / 2) return;
-    const split_parts parts = parts_in_work(t, row, gridDim.y, head, 0);
-    merge_into<8>(t.out.p + row * t.out.row + head * t.out.head, parts, 0, pair,
-                  (s.n + kSplit - 1) / kSplit);
-}
-
 } // namespace sk

@@ -21,7 +21,13 @@
     X(elem)                                                                                        \
     X(norm)                                                                                        \
     X(rope)                                                                                        \
-    X(argmax)
+    X(argmax)                                                                                      \
+    X(state)                                                                                       \
+    X(recurrent)                                                                                   \
+    X(streams)                                                                                     \
+    X(sparse)                                                                                      \
+    X(route)                                                                                       \
+    X(hyper)
 
 #ifdef __cplusplus
 extern "C" {

@@ -97,8 +97,8 @@ extern "C" int32_t sk_k_route_list(const sk_route_list_args *o, const sk_launch 
     a.rows_ready = l->rows_ready;
     if (routes > SK_ROUTES_MAX) return kInvalid;
     for (a.room = 1; a.room < routes;) a.room *= 2;
-    return sk::launch(l, sk::list_routes, dim3(1), dim3(sk::kListThreads),
-                      8 * static_cast<size_t>(a.room) + 4 * (sk::kListThreads / 32), a);
+    return sk::launch(l, sk::list_routes, dim3(1), dim3(sk::kListThreads), sk::list_bytes(a.room),
+                      a);
 }
 
 extern "C" int32_t sk_k_expert_sum(const sk_expert_sum_args *o, const sk_launch *l)
@@ -119,7 +119,10 @@ extern "C" int32_t sk_k_has_experts(int32_t dtype) { return family_of(dtype) != 
 
 extern "C" int32_t sk_setup_experts(void)
 {
-    int32_t e = sk::prefer_shared_all(sk::list_routes, sk::sum_experts);
+    int32_t e = static_cast<int32_t>(
+        cudaFuncSetAttribute(sk::list_routes, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(sk::list_bytes(SK_ROUTES_MAX))));
+    if (!e) e = sk::prefer_shared_all(sk::list_routes, sk::sum_experts);
 #define X(name)                                                                                    \
     if (!e) e = sk_experts_##name.setup();
     SK_SHORT_FORMATS(X)

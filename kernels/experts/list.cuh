@@ -22,6 +22,12 @@ struct ListArgs {
 
 constexpr int kListThreads = 512;
 
+/* Shared memory of a list with room for so many routes, a power of two. */
+constexpr size_t list_bytes(int32_t room)
+{
+    return 8 * static_cast<size_t>(room) + 4 * (kListThreads / 32);
+}
+
 __device__ inline uint64_t key_of_route(int32_t expert, int32_t route)
 {
     return static_cast<uint64_t>(static_cast<uint32_t>(expert)) << 32 |

@@ -1,10 +1,10 @@
-/* Ops linear, norm_linear, norm_glu, linear_add, linear_parts, norm_argmax, gather_rows, and the
- * packing of weights: which kernels a step takes. Matches K in multiples of 32, activations BF16
- * (F32 where a norm is folded in) with rows aligned to 16 bytes, packed weights, with scales beside
- * them for the types that come with such; sk_cuda_check refuses the rest. Up to 40 rows take the
- * narrow kernels where the weights are small and the ring where they are large, more rows the wide
- * ones; all give a row the same bits. A step whose segments differ in type takes one launch a type.
- * Parts of K are the ring's, with any number of rows. */
+/* Ops linear, norm_linear, norm_glu, linear_add, linear_parts, norm_argmax, linear_argmax,
+ * gather_rows, and the packing of weights: which kernels a step takes. Matches K in multiples of
+ * 32, activations BF16 (F32 where a norm is folded in) with rows aligned to 16 bytes, packed
+ * weights, with scales beside them for the types that come with such; sk_cuda_check refuses the
+ * rest. Up to 40 rows take the narrow kernels where the weights are small and the ring where they
+ * are large, more rows the wide ones; all give a row the same bits. A step whose segments differ in
+ * type takes one launch a type. Parts of K are the ring's, with any number of rows. */
 #include "kernels/common/setup.h"
 #include "kernels/linear/family.cuh"
 
@@ -301,6 +301,20 @@ int32_t glu_in_parts(const Input &in, const sk_norm_glu_args *a, const sk_launch
     return sk_k_silu_mul(&g, l);
 }
 
+/* The output with the largest sum, of each row. */
+template <typename Args> int32_t best_output(const Input &in, const Args *a, const sk_launch *l)
+{
+    const sk::Family *f = family_of(a->w.dtype);
+    sk::NarrowArgs n = narrow_args(in, l);
+    if (!f || n.k % 32) return kInvalid;
+    add_segment(&n.seg, weight_of(a), nullptr, 0);
+    n.epilogue = sk::Epilogue::kArgmax;
+    n.id = sk::ptr<int32_t>(a->id);
+    n.keys = reinterpret_cast<uint64_t *>(l->sync);
+    if (takes_ring(f, n)) return ring_product(f, in, n, scratch_of(l->work, n.rows, n.k, 0, 0), l);
+    return narrow_in_turns(f, n, in.gain != nullptr, false, l);
+}
+
 } // namespace
 
 extern "C" int32_t sk_k_linear(const sk_linear_args *a, const sk_launch *l)
@@ -380,15 +394,13 @@ extern "C" int32_t sk_k_norm_glu(const sk_norm_glu_args *a, const sk_launch *l)
 extern "C" int32_t sk_k_norm_argmax(const sk_norm_argmax_args *a, const sk_launch *l)
 {
     const Input in = {&a->x, &a->gain, &a->count, a->eps};
-    const sk::Family *f = family_of(a->w.dtype);
-    sk::NarrowArgs n = narrow_args(in, l);
-    if (!f || n.k % 32) return kInvalid;
-    add_segment(&n.seg, weight_of(a), nullptr, 0);
-    n.epilogue = sk::Epilogue::kArgmax;
-    n.id = sk::ptr<int32_t>(a->id);
-    n.keys = reinterpret_cast<uint64_t *>(l->sync);
-    if (takes_ring(f, n)) return ring_product(f, in, n, scratch_of(l->work, n.rows, n.k, 0, 0), l);
-    return narrow_in_turns(f, n, true, false, l);
+    return best_output(in, a, l);
+}
+
+extern "C" int32_t sk_k_linear_argmax(const sk_linear_argmax_args *a, const sk_launch *l)
+{
+    const Input in = {&a->x, nullptr, &a->count, 0};
+    return best_output(in, a, l);
 }
 
 extern "C" int32_t sk_k_gather_rows(const sk_gather_rows_args *a, const sk_launch *l)

@@ -14,7 +14,6 @@ static int32_t never(const void *args, const sk_launch *l)
 }
 
 static const sk_cuda_fn launchers[SK_OP_COUNT] = {
-#define SK_OP_CPU(name, fields)
 #define SK_OP(name, fields) [SK_OP_##name] = never,
 #include "op/ops.def"
 };
@@ -34,16 +33,33 @@ static uint64_t no_attend_work(int64_t rows, int64_t heads, int64_t kv_heads, in
     return 0;
 }
 
+static uint64_t no_sparse_work(const void *args, int32_t ctx_bound)
+{
+    (void)args;
+    return (uint64_t)(ctx_bound - ctx_bound);
+}
+
+static uint64_t no_streams_work(const void *args)
+{
+    (void)args;
+    return 0;
+}
+
 /* The file by other names: those that it has are null.c's in a build without CUDA. */
-#define sk_cuda_ops        launchers
-#define sk_cuda_check      check
-#define sk_cuda_work_bytes work_bytes
-#define sk_cuda_is_packed  is_packed
-#define sk_k_packs         has_it
-#define sk_k_scales        has_it
-#define sk_k_has_experts   has_it
-#define sk_k_linear_work   no_linear_work
-#define sk_k_attend_work   no_attend_work
+#define sk_cuda_ops             launchers
+#define sk_cuda_check           check
+#define sk_cuda_work_bytes      work_bytes
+#define sk_cuda_is_packed       is_packed
+#define sk_k_packs              has_it
+#define sk_k_scales             has_it
+#define sk_k_has_experts        has_it
+#define sk_k_linear_work        no_linear_work
+#define sk_k_attend_work        no_attend_work
+#define sk_k_gathers            has_it
+#define sk_k_block_topk_work    no_sparse_work
+#define sk_k_attend_blocks_work no_sparse_work
+#define sk_k_hyper_down_work    no_streams_work
+#define sk_k_hyper_mix_work     no_streams_work
 sk_code check(enum sk_op op, const void *args, sk_status *st);
 uint64_t work_bytes(enum sk_op op, const void *args, int32_t ctx_bound);
 bool is_packed(int32_t rank);
@@ -53,24 +69,6 @@ static sk_view view(int32_t dtype, int32_t rank, int64_t a, int64_t b, int64_t c
 {
     static int32_t buf;
     return sk_view_dense(buf++, dtype, rank, (int64_t[]){a, b, c});
-}
-
-/* Each of the ops that only the CPU has, by its name and ahead of anything that is in its fields.
- */
-static void ops_without_a_kernel(void)
-{
-    int32_t n = 0;
-    for (int op = 0; op < SK_OP_COUNT; op++) {
-        char want[96];
-        sk_status st = SK_STATUS_INIT;
-        if (launchers[op]) continue;
-        n++;
-        (void)snprintf(want, sizeof want, "%s on CUDA: expected an op with a kernel, found none",
-                       sk_ops[op].name);
-        SK_EXPECT_FAIL(SK_UNSUPPORTED, NULL, check((enum sk_op)op, NULL, &st), &st);
-        SK_EXPECT_STR(want, st.msg);
-    }
-    SK_EXPECT(n > 0 && !launchers[SK_OP_gdn_scan] && launchers[SK_OP_linear]);
 }
 
 /* Slices of wider heads, which the contract allows. */
@@ -89,11 +87,10 @@ static void heads_that_are_apart(void)
     SK_EXPECT_OK(check(SK_OP_rms_norm, &a, &st), &st);
     a.x.stride[1] *= 2;
     SK_EXPECT_OK(sk_op_check(SK_OP_rms_norm, &a, &st), &st);
-    SK_EXPECT_FAIL(SK_UNSUPPORTED, NULL, check(SK_OP_rms_norm, &a, &st), &st);
-    SK_EXPECT_STR("rms_norm on CUDA: x: expected heads 128 bytes apart, found 256", st.msg);
+    SK_EXPECT_OK(check(SK_OP_rms_norm, &a, &st), &st);
 }
 
-/* Matrices of experts that do not follow each other. */
+/* Matrices of experts that do not follow each other in the file: on the device they do. */
 static void matrices_that_are_apart(void)
 {
     const size_t entry = sizeof(sk_route_entry);
@@ -109,10 +106,7 @@ static void matrices_that_are_apart(void)
     SK_EXPECT_OK(check(SK_OP_expert_linear, &a, &st), &st);
     a.at = view(SK_I64, 1, 4, 0, 0);
     SK_EXPECT_OK(sk_op_check(SK_OP_expert_linear, &a, &st), &st);
-    SK_EXPECT_FAIL(SK_UNSUPPORTED, NULL, check(SK_OP_expert_linear, &a, &st), &st);
-    SK_EXPECT_STR("expert_linear on CUDA: at: expected no view, as matrices follow each other, "
-                  "found one",
-                  st.msg);
+    SK_EXPECT_OK(check(SK_OP_expert_linear, &a, &st), &st);
     sk_args_clear(SK_OP_expert_glu, &g);
     g.x = view(SK_BF16, 2, 4, 64, 0);
     g.list = a.list;
@@ -122,12 +116,12 @@ static void matrices_that_are_apart(void)
     g.out = view(SK_BF16, 2, 8, 16, 0);
     SK_EXPECT_OK(check(SK_OP_expert_glu, &g, &glu), &glu);
     g.at[1] = a.at;
+    SK_EXPECT_OK(check(SK_OP_expert_glu, &g, &glu), &glu);
+    g.w[1].dtype = SK_Q4_0;
     SK_EXPECT_FAIL(SK_UNSUPPORTED, NULL, check(SK_OP_expert_glu, &g, &glu), &glu);
-    SK_EXPECT(strstr(glu.msg, "expert_glu on CUDA: at[1]: expected no view") == glu.msg);
 }
 
 const sk_test sk_tests_cuda_check[] = {
-    {"ops_without_a_kernel", ops_without_a_kernel},
     {"heads_that_are_apart", heads_that_are_apart},
     {"matrices_that_are_apart", matrices_that_are_apart},
     {0},

@@ -130,9 +130,11 @@ class Case:
     numerics: str
     stories: list[Story]
     oracle: FlashNext
+    device: str = "cpu"
 
     def engine(self, drafter: Any = "none", **options: Any) -> Engine:
-        return engine(self.path, drafter, **({"numerics": self.numerics} | options))
+        defaults = {"numerics": self.numerics, "device": self.device}
+        return engine(self.path, drafter, **(defaults | options))
 
 
 # The end of text, a prompt's seed and a first token: both stories come upon that end themselves.
@@ -140,14 +142,16 @@ MODELS = {"tiny": (26, 4, 3), "odd": (111, 0, 8), "long_grams": (167, 14, 4), "w
 N_STORY = 40
 
 
-def write_agreeing(folder: Path, name: str, **other: Any) -> tuple[Path, Geometry, FlashNext]:
-    """`wide` as a file of many types, the others as folders."""
-    g = replace(GEOMETRIES[name], eos=MODELS[name][0], **other)
+def write_agreeing(
+    folder: Path, name: str, types: flash_gguf.Types = EVERY_SIZE, **other: Any
+) -> tuple[Path, Geometry, FlashNext]:
+    """`wide` as a file of these types, the others as folders."""
+    g = replace(GEOMETRIES[name], **({"eos": MODELS[name][0]} | other))
     w = agreeing(g)
     if name != "wide":
         return write_hf(folder / name, g, w), g, FlashNext(config(g), w)
     path = folder / f"{name}.gguf"
-    held = flash_gguf.write_gguf(path, config(g), w, types=EVERY_SIZE)
+    held = flash_gguf.write_gguf(path, config(g), w, types=types)
     return path, g, FlashNext(config(g), held)
 
 
@@ -157,15 +161,20 @@ def prompt_of(g: Geometry, seed: int, n: int = 21) -> list[int]:
     return ids.tolist()
 
 
-def make_case(folder: Path, name: str, numerics: str) -> Case:
-    path, g, oracle = write_agreeing(folder, name)
-    _, seed, first = MODELS[name]
-    c = Case(path, g, numerics, [Story(prompt_of(g, seed)), Story([first])], oracle)
+def make_case(
+    folder: Path, name: str, numerics: str, device: str = "cpu",
+    prompts: tuple[int, int] | None = None, ends: bool = True, **other: Any,
+) -> Case:  # fmt: skip
+    """`prompts`: a seed and a first token other than those of MODELS. `ends`: the stories say the end
+    of text."""
+    path, g, oracle = write_agreeing(folder, name, **other)
+    seed, first = prompts or MODELS[name][1:]
+    c = Case(path, g, numerics, [Story(prompt_of(g, seed)), Story([first])], oracle, device)
     for story in c.stories:
         with c.engine() as e:
             story.ids, story.logits, story.plain = one_by_one(e, story.prompt, N_STORY)
         with c.engine("mtp:1") as e:
             ids, logits, story.mtp = one_by_one(e, story.prompt, N_STORY)
         assert (ids, logits) == (story.ids, story.logits)
-        assert numerics != "bf16" or g.eos in ids[2:-5]
+        assert numerics != "bf16" or not ends or g.eos in ids[2:-5]
     return c

@@ -6,6 +6,14 @@
 
 #define K_UNIT   32  // columns of a product come in whole blocks
 #define HEAD_MAX 256 // elements of an attention head
+#define KEYS_MAX 128 // elements of a key of the delta rule: a matrix lies in registers
+#define SPLIT    128 // ordinals of a split of attend_blocks
+// What lies in shared memory: a key of an index, its queries in F32, routes of a row, the sums of
+// streams.
+#define KEY_MAX     8192
+#define QUERIES_MAX 12288
+#define ROUTES_MAX  64
+#define STREAMS_MAX 16
 
 static sk_code refuse(sk_status *st, enum sk_op op, const char *field, const char *expected,
                       const char *found)
@@ -66,19 +74,6 @@ static sk_code check_scale(enum sk_op op, const void *args, const sk_field *f, s
     return SK_OK;
 }
 
-/* Kernels take the heads of a row, and the matrices of experts, as one run of memory. */
-static sk_code check_dense(enum sk_op op, const sk_field *f, const sk_view *v, sk_status *st)
-{
-    const sk_view dense = sk_view_dense(v->buf, v->dtype, v->rank, v->dim);
-    if (f->mode & SK_APART && v->rank == 3 && v->stride[1] != dense.stride[1])
-        return SK_FAIL(
-            st, SK_UNSUPPORTED, "%s on CUDA: %s: expected heads %lld bytes apart, found %lld",
-            sk_ops[op].name, f->name, (long long)dense.stride[1], (long long)v->stride[1]);
-    if (strcmp(f->name, "at") == 0 || strncmp(f->name, "at[", 3) == 0)
-        return refuse(st, op, f->name, "no view, as matrices follow each other", "one");
-    return SK_OK;
-}
-
 /* Activations are BF16 wherever the contract leaves a choice. */
 static sk_code check_acts(enum sk_op op, const sk_field *f, const sk_view *v, sk_status *st)
 {
@@ -86,11 +81,13 @@ static sk_code check_acts(enum sk_op op, const sk_field *f, const sk_view *v, sk
         enum sk_op op;
         const char *field;
     } acts[] = {
-        {SK_OP_linear, "x"},          {SK_OP_linear_add, "x"},    {SK_OP_silu_mul, "out"},
-        {SK_OP_gelu_mul, "out"},      {SK_OP_norm_glu, "out"},    {SK_OP_attend, "q"},
-        {SK_OP_attend, "k_cache"},    {SK_OP_rope_attend, "out"}, {SK_OP_rope_attend, "k_cache"},
-        {SK_OP_kv_append, "k_cache"}, {SK_OP_linear_parts, "x"},  {SK_OP_expert_glu, "x"},
-        {SK_OP_expert_linear, "x"},
+        {SK_OP_linear, "x"},          {SK_OP_linear_add, "x"},     {SK_OP_silu_mul, "out"},
+        {SK_OP_gelu_mul, "out"},      {SK_OP_norm_glu, "out"},     {SK_OP_attend, "q"},
+        {SK_OP_attend, "k_cache"},    {SK_OP_rope_attend, "out"},  {SK_OP_rope_attend, "k_cache"},
+        {SK_OP_kv_append, "k_cache"}, {SK_OP_linear_parts, "x"},   {SK_OP_expert_glu, "x"},
+        {SK_OP_expert_linear, "x"},   {SK_OP_index_append, "raw"}, {SK_OP_block_topk, "q"},
+        {SK_OP_attend_blocks, "q"},   {SK_OP_hyper_down, "low"},   {SK_OP_hyper_mix, "low"},
+        {SK_OP_linear_argmax, "x"},
     };
     for (size_t i = 0; i < SK_COUNT(acts); i++)
         if (acts[i].op == op && strcmp(acts[i].field, f->name) == 0 && v->dtype != SK_BF16)
@@ -109,7 +106,7 @@ static sk_code check_route_list(const sk_view *ids, sk_status *st)
 {
     const int64_t routes = ids->dim[0] * ids->dim[1];
     if (routes <= SK_ROUTES_MAX) return SK_OK;
-    return refuse_number(st, SK_OP_route_list, "ids", "at most 4096 routes", routes);
+    return refuse_number(st, SK_OP_route_list, "ids", "at most 8192 routes", routes);
 }
 
 static sk_code check_expert_glu(const sk_view *w, sk_status *st)
@@ -146,6 +143,65 @@ static sk_code check_parts(const sk_linear_parts_args *a, sk_status *st)
     return SK_OK;
 }
 
+static sk_code check_delta(enum sk_op op, const sk_view *m, sk_status *st)
+{
+    if (m->dim[2] <= KEYS_MAX) return SK_OK;
+    return refuse_number(st, op, "m", "keys of at most 128 elements", m->dim[2]);
+}
+
+static sk_code check_table(enum sk_op op, const sk_view *table, sk_status *st)
+{
+    if (sk_k_gathers(table->dtype)) return SK_OK;
+    return refuse(st, op, "table", "F32, F16, BF16, Q8_0, Q4_0 or IQ4_NL",
+                  sk_dtype_name(table->dtype));
+}
+
+/* ---- ops of hybrid models ----------------------------------------------------------------------
+ */
+
+static sk_code check_most(enum sk_op op, const char *field, const char *expected, int64_t found,
+                          int64_t most, sk_status *st)
+{
+    return found <= most ? SK_OK : refuse_number(st, op, field, expected, found);
+}
+
+static sk_code check_queries(const sk_view *q, sk_status *st)
+{
+    const int64_t n = q->dim[1] * ((q->dim[2] + 7) / 8 * 8);
+    return check_most(SK_OP_block_topk, "q", "heads of at most 12288 elements in all", n,
+                      QUERIES_MAX, st);
+}
+
+static sk_code check_attend_blocks(const sk_attend_blocks_args *a, sk_status *st)
+{
+    SK_TRY(check_heads(SK_OP_attend_blocks, &a->q, st));
+    if (a->split == SPLIT) return SK_OK;
+    return refuse_number(st, SK_OP_attend_blocks, "split", "128", a->split);
+}
+
+static sk_code check_hybrid(enum sk_op op, const void *args, sk_status *st)
+{
+    switch (op) {
+    case SK_OP_index_append:
+        return check_most(op, "k", "keys of at most 8192 elements",
+                          ((const sk_index_append_args *)args)->k.dim[1], KEY_MAX, st);
+    case SK_OP_block_topk:
+        return check_queries(&((const sk_block_topk_args *)args)->q, st);
+    case SK_OP_attend_blocks:
+        return check_attend_blocks(args, st);
+    case SK_OP_route_topk:
+        return check_most(op, "ids", "at most 64 routes of a row",
+                          ((const sk_route_topk_args *)args)->ids.dim[1], ROUTES_MAX, st);
+    case SK_OP_hyper_mix:
+        return check_most(op, "s", "at most 16 streams",
+                          ((const sk_hyper_mix_args *)args)->s.dim[1], STREAMS_MAX, st);
+    default:
+        return SK_OK;
+    }
+}
+
+/* The `at` of the experts' weights is not looked at: on the device their matrices are packed, one
+ * behind the other, wherever they lie in the file. */
 sk_code sk_cuda_check(enum sk_op op, const void *args, sk_status *st)
 {
     if (!sk_cuda_ops[op])
@@ -159,7 +215,6 @@ sk_code sk_cuda_check(enum sk_op op, const void *args, sk_status *st)
         if (is_scale(f)) SK_TRY(check_scale(op, args, f, st));
         if (sk_cuda_takes_packed(op, f)) SK_TRY(check_weight(op, f, v, st));
         SK_TRY(check_acts(op, f, v, st));
-        SK_TRY(check_dense(op, f, v, st));
     }
     switch (op) {
     case SK_OP_attend:
@@ -176,8 +231,16 @@ sk_code sk_cuda_check(enum sk_op op, const void *args, sk_status *st)
         return check_route_list(&((const sk_route_list_args *)args)->ids, st);
     case SK_OP_expert_glu:
         return check_expert_glu(((const sk_expert_glu_args *)args)->w, st);
+    case SK_OP_gdn_step:
+        return check_delta(op, &((const sk_gdn_step_args *)args)->m, st);
+    case SK_OP_gdn_scan:
+        return check_delta(op, &((const sk_gdn_scan_args *)args)->m, st);
+    case SK_OP_gdn_fold:
+        return check_delta(op, &((const sk_gdn_fold_args *)args)->m, st);
+    case SK_OP_gather_heads:
+        return check_table(op, &((const sk_gather_heads_args *)args)->table, st);
     default:
-        return SK_OK;
+        return check_hybrid(op, args, st);
     }
 }
 
@@ -209,6 +272,18 @@ uint64_t sk_cuda_work_bytes(enum sk_op op, const void *args, int32_t ctx_bound)
         const sk_rope_attend_args *a = args;
         return attend_work(&a->q, &a->k_cache, ctx_bound);
     }
+    case SK_OP_linear_argmax: {
+        const sk_linear_argmax_args *a = args;
+        return sk_k_linear_work(a->x.dim[0], a->x.dim[1], 0, 0);
+    }
+    case SK_OP_block_topk:
+        return sk_k_block_topk_work(args, ctx_bound);
+    case SK_OP_attend_blocks:
+        return sk_k_attend_blocks_work(args, ctx_bound);
+    case SK_OP_hyper_down:
+        return sk_k_hyper_down_work(args);
+    case SK_OP_hyper_mix:
+        return sk_k_hyper_mix_work(args);
     default:
         return 0;
     }

@@ -30,6 +30,13 @@ def behind(x: np.ndarray, count: int, capacity: int) -> np.ndarray:
     return out
 
 
+def rows_apart(x: np.ndarray, gap: int = 5) -> np.ndarray:
+    """The same values, and NaN between what is beside each other along the first dimension."""
+    room = np.full((len(x), x[0].size + gap), np.nan, F)
+    room[:, : x[0].size] = x.reshape(len(x), -1)
+    return room[:, : x[0].size].reshape(x.shape)  # a view
+
+
 def rounded(x: np.ndarray):
     """Argument of BF16 activations."""
     return bf16(to_bf16(np.ascontiguousarray(x, F)))

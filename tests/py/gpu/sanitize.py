@@ -18,6 +18,7 @@ import numpy as np  # noqa: E402
 import test_gpu_attend as attend  # noqa: E402
 import test_gpu_engine as engines  # noqa: E402
 import test_gpu_experts as experts  # noqa: E402
+import test_gpu_hybrid as hybrids  # noqa: E402
 import test_gpu_ops as ops  # noqa: E402
 import tiny  # noqa: E402
 from gpu_tools import block  # noqa: E402
@@ -82,6 +83,26 @@ def attention() -> None:
         print("attention", dim, group, flush=True)
 
 
+def hybrid() -> None:
+    for kind in hybrids.ACTS:
+        hybrids.test_rows_that_are_kept(kind)
+        hybrids.test_windows(kind, False)
+        hybrids.test_conv(4, 3, kind)
+        hybrids.test_gated_norm((6, 3, 7), kind)
+        hybrids.test_mtp_join(kind, 1)
+        for weight in hybrids.TABLES:
+            hybrids.test_gather_heads(weight, kind)
+    hybrids.test_row_tables_and_ids()
+    hybrids.test_rows_of_ngrams()
+    hybrids.test_copy_add_inject()
+    hybrids.test_ple_gate((2, 3, 333))
+    for shape in hybrids.SHAPES:
+        hybrids.test_gdn_inputs(shape)
+        hybrids.test_step_and_scan(shape, "grouped")
+        hybrids.test_fold_is_a_scan(shape, "tiled")
+    print("hybrid", flush=True)
+
+
 def rounds(folder: Path) -> None:
     for name in ("llama", "gemma3"):
         path = tiny.write(folder / f"{name}.gguf", engines.SHAPES[name], seed=1)
@@ -93,7 +114,7 @@ def rounds(folder: Path) -> None:
             print("rounds", name, drafter, flush=True)
 
 
-PARTS = {f.__name__: f for f in (products, teams, vocabulary, mixtures, attention)}
+PARTS = {f.__name__: f for f in (products, teams, vocabulary, mixtures, attention, hybrid)}
 
 
 def main() -> None:

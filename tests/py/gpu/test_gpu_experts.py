@@ -281,7 +281,7 @@ def test_refusals():
     odd, _ = expert_weights("F16", 3, 16, 48, rng)
     with refused("expert_linear on CUDA: w: expected a multiple of 32 columns, found 48"):
         expert_linear(rounded(rows(rng, 4, 48)), ids, odd, 16, "cuda")
-    many = np.zeros((4097, 1), np.int32)
-    with refused("route_list on CUDA: ids: expected at most 4096 routes, found 4097"):
-        run("route_list", "cuda", 1, ids=many, count=ints(1), list=np.zeros((4097, 32), np.uint8),
+    many = np.zeros((8193, 1), np.int32)
+    with refused("route_list on CUDA: ids: expected at most 8192 routes, found 8193"):
+        run("route_list", "cuda", 1, ids=many, count=ints(1), list=np.zeros((8193, 32), np.uint8),
             n=ints(0))  # fmt: skip

@@ -1,0 +1,260 @@
+/* Ops `hyper_down` and `hyper_mix` in mode BF16, with activations BF16 and streams in F32. Match
+ * any weight that products have, up to 16 streams for the mix, any stride of streams and rows. The
+ * products are launches of linear and linear_parts in between: a stream whose columns are whole
+ * slices of the sum over K is left as a part; where they are not, every stream is a row of its own
+ * with zeros elsewhere, S times the rows; w[1] in F32 of up to eight rows takes no launch. Would be
+ * wrong if P * S reached 2^31. */
+#include "kernels/sk_kernels.h"
+
+#include "kernels/common/setup.cuh"
+#include "kernels/hyper/down.cuh"
+#include "kernels/hyper/mix.cuh"
+
+namespace sk
+{
+
+/* How the product with w[j] is done. */
+enum class Product { kNone, kOwn, kParts, kRows };
+
+static Product product_of(const sk_hyper_down_args *a, int32_t j)
+{
+    const int64_t streams = a->s.dim[1], dim = a->s.dim[2];
+    const sk_view &w = a->w[j];
+    if (!sk_view_present(&w)) return Product::kNone;
+    if (j == 1 && w.dtype == SK_F32 && streams <= kOwnOutputs && dim % 4 == 0) return Product::kOwn;
+    const int64_t unit = sk_k_part_unit(w.dtype, streams * dim);
+    return unit > 0 && dim % unit == 0 ? Product::kParts : Product::kRows;
+}
+
+static uint64_t whole_lines(uint64_t n) { return (n + 255) & ~static_cast<uint64_t>(255); }
+
+/* What lies in the step's scratch. */
+struct down_scratch {
+    int32_t *live;
+    float *factor;  // [P, S]
+    uint8_t *all;   // BF16 [P, S*D]
+    uint8_t *one;   // BF16 [P*S, S*D]
+    uint8_t *parts; // F32 [S, P, outputs of all products in parts]
+    uint8_t *other; // F32 [P, S, outputs of all other products], one behind the other
+    uint64_t bytes;
+};
+
+static down_scratch down_scratch_of(const sk_hyper_down_args *a, uint8_t *work)
+{
+    const auto rows = static_cast<uint64_t>(a->s.dim[0]), n = static_cast<uint64_t>(a->s.dim[1]);
+    const uint64_t columns = n * static_cast<uint64_t>(a->s.dim[2]);
+    uint64_t n_parts = 0, n_other = 0, at = 0;
+    bool padded = false;
+    for (int32_t j = 0; j < 2; j++) {
+        const Product p = product_of(a, j);
+        if (p == Product::kNone) continue;
+        (p == Product::kParts ? n_parts : n_other) += static_cast<uint64_t>(a->w[j].dim[0]);
+        padded = padded || p == Product::kRows;
+    }
+    const auto take = [&](uint64_t bytes) {
+        uint8_t *p = work + at;
+        at += whole_lines(bytes);
+        return p;
+    };
+    down_scratch s = {};
+    s.live = reinterpret_cast<int32_t *>(take(4));
+    s.factor = reinterpret_cast<float *>(take(rows * n * 4));
+    s.all = n_parts ? take(rows * columns * 2) : nullptr;
+    s.one = padded ? take(rows * n * columns * 2) : nullptr;
+    s.parts = take(rows * n * n_parts * 4);
+    s.other = take(rows * n * n_other * 4);
+    s.bytes = at;
+    return s;
+}
+
+static sk_view dense_view(int32_t dtype, int32_t size, int32_t rank, int64_t d0, int64_t d1,
+                          int64_t d2, uint8_t *p)
+{
+    sk_view v = {};
+    v.p = p;
+    v.dtype = dtype;
+    v.rank = rank;
+    v.dim[0] = d0;
+    v.dim[1] = d1;
+    v.dim[2] = d2;
+    for (int64_t d = rank, step = size; d-- > 0; step *= v.dim[d]) v.stride[d] = step;
+    return v;
+}
+
+/* Products between the kernels: what the first has written may not be read ahead of the wait. */
+static sk_launch inner_launch(const sk_launch *l, bool counted_here)
+{
+    sk_launch in = *l;
+    in.open_early = 0;
+    if (counted_here) in.rows_ready = 0;
+    return in;
+}
+
+/* The arguments of a product with no weight yet. */
+template <typename Args> static Args no_weights()
+{
+    Args p = {};
+    for (int i = 0; i < SK_LINEAR_SEGS; i++) p.w[i].buf = p.y[i].buf = -1;
+    return p;
+}
+
+static int32_t whole_product(const sk_view &x, const sk_view &count, const sk_view &w,
+                             const sk_view &y, const sk_launch *l)
+{
+    auto p = no_weights<sk_linear_args>();
+    for (int i = 0; i < SK_LINEAR_SEGS; i++) p.bias[i].buf = p.scale[i].buf = -1;
+    p.x = x;
+    p.count = count;
+    p.w[0] = w;
+    p.y[0] = y;
+    return sk_k_linear(&p, l);
+}
+
+/* All products that are left in parts, by one launch where types agree. Where the sums lie goes to
+ * `of`. */
+static int32_t part_products(const sk_hyper_down_args *a, const down_scratch &s, down_parts *of,
+                             const sk_launch *l)
+{
+    const int64_t rows = a->s.dim[0], n = a->s.dim[1];
+    const sk_launch in = inner_launch(l, false);
+    auto p = no_weights<sk_linear_parts_args>();
+    int64_t width = 0, at = 0;
+    int32_t segments = 0;
+    for (int32_t j = 0; j < 2; j++)
+        if (product_of(a, j) == Product::kParts) width += a->w[j].dim[0];
+    if (width == 0) return 0;
+    p.x = dense_view(SK_BF16, 2, 2, rows, n * a->s.dim[2], 0, s.all);
+    p.count = a->count;
+    for (int32_t j = 0; j < 2; j++) {
+        if (product_of(a, j) != Product::kParts) continue;
+        sk_view y = dense_view(SK_F32, 4, 3, n, rows, width, s.parts + 4 * at);
+        y.dim[2] = a->w[j].dim[0];
+        of[j] = {reinterpret_cast<float *>(y.p), width, rows * width};
+        p.w[segments] = a->w[j];
+        p.y[segments++] = y;
+        at += a->w[j].dim[0];
+    }
+    return sk_k_linear_parts(&p, &in);
+}
+
+/* Those that are not. */
+static int32_t row_products(const sk_hyper_down_args *a, const down_scratch &s, down_parts *of,
+                            const sk_launch *l)
+{
+    const int64_t rows = a->s.dim[0] * a->s.dim[1];
+    const sk_view x = dense_view(SK_BF16, 2, 2, rows, a->s.dim[1] * a->s.dim[2], 0, s.one);
+    const sk_view live = dense_view(SK_I32, 4, 1, 1, 0, 0, reinterpret_cast<uint8_t *>(s.live));
+    const sk_launch in = inner_launch(l, true);
+    uint8_t *at = s.other;
+    int32_t rc = 0;
+    for (int32_t j = 0; j < 2 && rc == 0; j++) {
+        const Product p = product_of(a, j);
+        if (p != Product::kRows && p != Product::kOwn) continue;
+        const int64_t n = a->w[j].dim[0];
+        const sk_view y = dense_view(SK_F32, 4, 2, rows, n, 0, at);
+        of[j] = {reinterpret_cast<float *>(at), a->s.dim[1] * n, n};
+        at += rows * n * 4;
+        if (p == Product::kRows) rc = whole_product(x, live, a->w[j], y, &in);
+    }
+    return rc;
+}
+
+/* The F32 product of the first kernel is the last of `other`. */
+static down_views down_views_of(const sk_hyper_down_args *a, const down_scratch &s)
+{
+    const int64_t rows = a->s.dim[0], n = a->s.dim[1], dim = a->s.dim[2];
+    const bool own = product_of(a, 1) == Product::kOwn;
+    const bool before = own && product_of(a, 0) == Product::kRows;
+    return {
+        heads_of<const float>(a->s),
+        ptr<const float>(a->gain),
+        own ? a->w[1].p : nullptr,
+        reinterpret_cast<__nv_bfloat16 *>(s.all),
+        reinterpret_cast<__nv_bfloat16 *>(s.one),
+        s.factor,
+        reinterpret_cast<float *>(s.other) + (before ? rows * n * a->w[0].dim[0] : 0),
+        s.live,
+        static_cast<int32_t>(n),
+        static_cast<int32_t>(dim),
+        a->eps,
+        dim % 4 == 0 && row_aligned(a->s, 16) && row_aligned(a->gain, 16),
+    };
+}
+
+static int32_t sum_of_streams(const sk_hyper_down_args *a, const down_scratch &s,
+                              const down_parts *of, const sk_launch *l)
+{
+    const bool injects = sk_view_present(&a->w[1]);
+    const down_sums v = {
+        s.factor,
+        of[0],
+        of[1],
+        rows_of<__nv_bfloat16>(a->low),
+        rows_of<float>(a->inject),
+        static_cast<int32_t>(a->s.dim[1]),
+        static_cast<int32_t>(a->w[0].dim[0]),
+        injects ? static_cast<int32_t>(a->w[1].dim[0]) : 0,
+    };
+    const int32_t parts = (v.n_low + v.n_inject + kDownThreads - 1) / kDownThreads;
+    return launch(l, sum_streams,
+                  dim3(static_cast<unsigned>(parts), static_cast<unsigned>(a->s.dim[0])),
+                  dim3(kDownThreads), 0, v, pass_of(l, a->count, a->s.dim[0]));
+}
+
+static unsigned stream_threads(int64_t n)
+{
+    return n <= kNormWarpMax ? 32 : norm_threads(static_cast<int32_t>(n));
+}
+
+} // namespace sk
+
+extern "C" uint64_t sk_k_hyper_down_work(const sk_hyper_down_args *a)
+{
+    return sk::down_scratch_of(a, nullptr).bytes;
+}
+
+extern "C" int32_t sk_k_hyper_down(const sk_hyper_down_args *a, const sk_launch *l)
+{
+    const sk::down_scratch s = sk::down_scratch_of(a, l->work);
+    const dim3 grid(static_cast<unsigned>(a->s.dim[1]), static_cast<unsigned>(a->s.dim[0]));
+    sk::down_parts of[2] = {};
+    int32_t rc = sk::launch(l, sk::scale_streams, grid, dim3(sk::stream_threads(a->s.dim[2])), 0,
+                            sk::down_views_of(a, s), sk::pass_of(l, a->count, a->s.dim[0]));
+    if (rc == 0) rc = sk::part_products(a, s, of, l);
+    if (rc == 0) rc = sk::row_products(a, s, of, l);
+    return rc ? rc : sk::sum_of_streams(a, s, of, l);
+}
+
+extern "C" uint64_t sk_k_hyper_mix_work(const sk_hyper_mix_args *a)
+{
+    return static_cast<uint64_t>(a->s.dim[0] * a->w.dim[0] * 4);
+}
+
+extern "C" int32_t sk_k_hyper_mix(const sk_hyper_mix_args *a, const sk_launch *l)
+{
+    const int64_t rows = a->s.dim[0], dim = a->s.dim[2];
+    const sk_view z = sk::dense_view(SK_F32, 4, 2, rows, a->w.dim[0], 0, l->work);
+    const sk_launch in = sk::inner_launch(l, false);
+    const sk::mix_views v = {
+        sk::ptr<const float>(z),
+        sk::heads_of<const float>(a->s),
+        sk::ptr<const float>(a->gain),
+        sk::rows_of<__nv_bfloat16>(a->out),
+        static_cast<int32_t>(a->s.dim[1]),
+        static_cast<int32_t>(dim),
+        a->eps,
+        dim % 4 == 0 && sk::row_aligned(a->s, 16) && sk::row_aligned(a->gain, 16) &&
+            sk::row_aligned(a->out, 8),
+    };
+    const auto parts = static_cast<unsigned>((dim + sk::kMixCols - 1) / sk::kMixCols);
+    if (v.n_streams > sk::kStreamsMax) return static_cast<int32_t>(cudaErrorInvalidValue);
+    const int32_t rc = sk::whole_product(a->low, a->count, a->w, z, &in);
+    if (rc != 0) return rc;
+    return sk::launch(l, sk::mix_streams, dim3(parts, static_cast<unsigned>(rows)),
+                      dim3(sk::kMixThreads), 0, v, sk::pass_of(l, a->count, rows));
+}
+
+extern "C" int32_t sk_setup_hyper(void)
+{
+    return sk::prefer_shared_all(sk::scale_streams, sk::sum_streams, sk::mix_streams);
+}

@@ -1,0 +1,183 @@
+/* What is in front of the delta rule and behind it: the convolution, the inputs, the gated norm.
+ * See recurrent.cu. */
+#pragma once
+
+#include "kernels/common/exp.cuh"
+#include "kernels/norm/norm.cuh"
+
+namespace sk
+{
+
+/* ---- conv ------------------------------------------------------------------------------------ */
+
+/* As the window's type has it. */
+__device__ inline float as_kept(float x, const float *) { return x; }
+__device__ inline float as_kept(float x, const __nv_bfloat16 *) { return from_bf16(to_bf16(x)); }
+__device__ inline float kept_value(const float *x) { return *x; }
+__device__ inline float kept_value(const __nv_bfloat16 *x) { return from_bf16(*x); }
+
+template <typename T> struct conv_views {
+    rows<const float> x;
+    rows<const float> taps;
+    heads<const T> window;
+    rows<const sk_row> table;
+    rows<float> out;
+    int32_t n_taps, n, dilation;
+    int32_t size; // rows of the window
+};
+
+/* A thread a channel of a row: the sum in the definition's order. */
+template <typename T>
+__global__ void __launch_bounds__(kElemThreads) convolve(conv_views<T> v, pass p)
+{
+    const int32_t r = blockIdx.x;
+    const int32_t d = static_cast<int32_t>(blockIdx.y * blockDim.x + threadIdx.x);
+    if (r >= wait_rows(p) || d >= v.n) return;
+    const sk_row row = *v.table[r];
+    const float *taps = v.taps[d];
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int32_t k = 0; k < v.n_taps; k++) {
+        const int32_t back = (v.n_taps - 1 - k) * v.dilation;
+        const T *type = nullptr;
+        const float h = back <= row.at
+                            ? as_kept(v.x[r - back][d], type)
+                            : kept_value(v.window.at(row.slot, v.size + row.at - back) + d);
+        sum = fmaf(taps[k], h, sum);
+    }
+    v.out[r][d] = __fdiv_rn(sum, gate_divisor(sum));
+}
+
+template <typename T> int32_t launch_conv(const sk_conv_args *a, const sk_launch *l)
+{
+    const int64_t n = a->x.dim[1];
+    const conv_views<T> v = {rows_of<const float>(a->x),
+                             rows_of<const float>(a->taps),
+                             heads_of<const T>(a->window),
+                             rows_of<const sk_row>(a->rows),
+                             rows_of<float>(a->out),
+                             static_cast<int32_t>(a->taps.dim[1]),
+                             static_cast<int32_t>(n),
+                             a->dilation,
+                             static_cast<int32_t>(a->window.dim[1])};
+    const dim3 grid(static_cast<unsigned>(a->x.dim[0]),
+                    static_cast<unsigned>((n + kElemThreads - 1) / kElemThreads));
+    return launch(l, convolve<T>, grid, dim3(kElemThreads), 0, v,
+                  pass_of(l, a->count, a->x.dim[0]));
+}
+
+/* ---- gdn_inputs ------------------------------------------------------------------------------ */
+
+constexpr int32_t kInputWarps = 8;   // of a CTA
+constexpr int32_t kInputCopy = 1024; // values that a warp copies
+
+struct input_views {
+    rows<const float> c, a, b;
+    const float *coef, *dt;
+    heads<float> q;
+    rows<float> in;
+    int32_t hk, dk, hv, n_v;
+    int32_t wide; // heads of c are aligned for four elements at a time
+    float root;   // 1 / sqrt(dk)
+};
+
+__device__ inline float softplus(float x) { return x > 20.0f ? x : log1pf(exp_same(x)); }
+
+/* A warp: a head times its factor, and times `by` after that where `again` says so. */
+__device__ inline void unit_head(const float *x, float *out, const input_views &v, bool again)
+{
+    const team t = {static_cast<int32_t>(threadIdx.x % 32), 32};
+    const double squares = warp_sum(lane_squares(x, v.dk, t, v.wide));
+    const float length = __fadd_rn(static_cast<float>(squares), 1e-6f);
+    const float factor = __fdiv_rn(1.0f, __fsqrt_rn(length));
+    for (int32_t i = t.lane; i < v.dk; i += 32) {
+        const float unit = __fmul_rn(x[i], factor);
+        out[i] = again ? __fmul_rn(unit, v.root) : unit;
+    }
+}
+
+/* Items of a row, a warp each: heads of q, heads of k, pieces of v, the gates of 32 heads. */
+__host__ __device__ inline int32_t input_items(int32_t hk, int32_t n_v, int32_t hv)
+{
+    return 2 * hk + (n_v + kInputCopy - 1) / kInputCopy + (hv + 31) / 32;
+}
+
+__global__ void __launch_bounds__(32 * kInputWarps) make_inputs(input_views v, pass p)
+{
+    const int32_t r = blockIdx.x;
+    const int32_t lane = threadIdx.x % 32;
+    const int32_t keys = v.hk * v.dk;
+    const int32_t copies = (v.n_v + kInputCopy - 1) / kInputCopy;
+    int32_t item = static_cast<int32_t>(blockIdx.y) * kInputWarps + threadIdx.x / 32;
+    if (r >= wait_rows(p)) return;
+    const float *c = v.c[r];
+    float *in = v.in[r];
+    if (item < v.hk) {
+        unit_head(c + item * v.dk, v.q.at(r, item), v, true);
+        return;
+    }
+    item -= v.hk;
+    if (item < v.hk) {
+        unit_head(c + keys + item * v.dk, in + item * v.dk, v, false);
+        return;
+    }
+    item -= v.hk;
+    if (item < copies) {
+        const int32_t end = min(v.n_v, (item + 1) * kInputCopy);
+        for (int32_t i = item * kInputCopy + lane; i < end; i += 32) in[keys + i] = c[2 * keys + i];
+        return;
+    }
+    const int32_t h = 32 * (item - copies) + lane;
+    if (h >= v.hv) return;
+    float *gates = in + keys + v.n_v;
+    const float step = softplus(__fadd_rn(v.a[r][h], v.dt[h]));
+    gates[h] = exp_same(__fmul_rn(v.coef[h], step));
+    gates[v.hv + h] = __fdiv_rn(1.0f, gate_divisor(v.b[r][h]));
+}
+
+/* ---- gated_norm ------------------------------------------------------------------------------ */
+
+template <typename Out> struct gated_views {
+    heads<const float> x;
+    rows<const float> gate;
+    const float *gain;
+    rows<Out> out;
+    int32_t n_heads, n;
+    float eps;
+    int32_t wide; // rows of x are aligned for four elements at a time
+};
+
+/* A warp a head. */
+template <typename Out>
+__global__ void __launch_bounds__(32 * kNormWarps) norm_gated(gated_views<Out> v, pass p)
+{
+    const team t = {static_cast<int32_t>(threadIdx.x % 32), 32};
+    const int32_t at = static_cast<int32_t>(blockIdx.x) * kNormWarps + threadIdx.x / 32;
+    const int32_t r = at / v.n_heads;
+    const int32_t h = at % v.n_heads;
+    if (r >= wait_rows(p)) return;
+    const float *x = v.x.at(r, h);
+    const float *gate = v.gate[r] + h * v.n;
+    Out *out = v.out[r] + h * v.n;
+    const float factor = norm_factor(warp_sum(lane_squares(x, v.n, t, v.wide)), v.n, v.eps);
+    for (int32_t i = t.lane; i < v.n; i += 32)
+        put(out + i, __fdiv_rn(normed(x[i], factor, v.gain[i]), gate_divisor(gate[i])));
+}
+
+template <typename Out> int32_t launch_gated(const sk_gated_norm_args *a, const sk_launch *l)
+{
+    const int64_t vectors = a->x.dim[0] * a->x.dim[1];
+    const gated_views<Out> v = {heads_of<const float>(a->x),
+                                rows_of<const float>(a->gate),
+                                ptr<const float>(a->gain),
+                                rows_of<Out>(a->out),
+                                static_cast<int32_t>(a->x.dim[1]),
+                                static_cast<int32_t>(a->x.dim[2]),
+                                a->eps,
+                                row_aligned(a->x, 16)};
+    return launch(l, norm_gated<Out>,
+                  dim3(static_cast<unsigned>((vectors + kNormWarps - 1) / kNormWarps)),
+                  dim3(32 * kNormWarps), 0, v, pass_of(l, a->count, a->x.dim[0]));
+}
+
+} // namespace sk

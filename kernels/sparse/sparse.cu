@@ -1,0 +1,50 @@
+/* Ops `index_append`, `block_topk` and `attend_blocks` in mode BF16. Match keys of an index of up
+ * to 8192 elements; queries of an index that fit into 48 KB in F32; attention with heads in
+ * multiples of 16 up to 256, splits of 128, caches whose cells lie on 16 bytes, q and out on 4;
+ * other arguments are refused. Wrong if a live row's position reached the tier's bound, if it saw a
+ * cell or a key that nobody has written, if a list of blocks did not ascend or had a block at or
+ * behind the row's last whole one, or if a block were completed by two rows of a pass. */
+#include "kernels/sk_kernels.h"
+
+#include "kernels/common/setup.cuh"
+#include "kernels/sparse/blocks.cuh"
+#include "kernels/sparse/pool.cuh"
+#include "kernels/sparse/topk.cuh"
+
+extern "C" int32_t sk_k_index_append(const sk_index_append_args *a, const sk_launch *l)
+{
+    return sk::launch_index_append(a, l);
+}
+
+extern "C" uint64_t sk_k_block_topk_work(const sk_block_topk_args *a, int32_t ctx_bound)
+{
+    const int64_t n = sk::blocks_max(a, ctx_bound);
+    if (n <= a->out.dim[1]) return 0; // all blocks are chosen
+    return static_cast<uint64_t>(sk::scored_rows(a, ctx_bound) * n * 4);
+}
+
+extern "C" int32_t sk_k_block_topk(const sk_block_topk_args *a, const sk_launch *l)
+{
+    return sk::launch_block_topk(a, l);
+}
+
+extern "C" uint64_t sk_k_attend_blocks_work(const sk_attend_blocks_args *a, int32_t ctx_bound)
+{
+    return static_cast<uint64_t>(sk::listed_rows(a, ctx_bound) * sk::listed_bytes(a, ctx_bound));
+}
+
+extern "C" int32_t sk_k_attend_blocks(const sk_attend_blocks_args *a, const sk_launch *l)
+{
+    if (!sk::listed_matches(a)) return static_cast<int32_t>(cudaErrorInvalidValue);
+    return sk::launch_attend_blocks(a, l);
+}
+
+extern "C" int32_t sk_setup_sparse(void)
+{
+    const int32_t rc = static_cast<int32_t>(
+        cudaFuncSetAttribute(sk::attend_listed, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             sk::kListedShared - sk::kSplit * 4));
+    if (rc != 0) return rc;
+    return sk::prefer_shared_all(sk::append_keys, sk::pool_keys, sk::score_blocks,
+                                 sk::choose_blocks, sk::attend_listed, sk::merge_listed);
+}
