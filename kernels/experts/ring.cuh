@@ -71,10 +71,15 @@ template <int Depth, int Tiles, int TileBytes> struct StepRing {
         }
         return shared_address(slots) + static_cast<uint32_t>(kBytes * at);
     }
-    /* All lanes have read it. Returns its number. */
+    /* All lanes have read it. Returns its number. Copies do not go the way of loads: without the
+     * fence one can overtake loads that were issued long before, and a lane finds the weights of
+     * two steps later. */
     __device__ int release()
     {
         const int free = at;
+#if SK_BULK
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
         __syncwarp();
         if (++at == Depth) {
             at = 0;

@@ -172,6 +172,16 @@ def test_a_large_mixture(kind, n, k):
     cases.finish()
 
 
+@pytest.mark.parametrize("kind", ["IQ3_S", "IQ3_XXS", "IQ2_S", "IQ4_XS"])
+def test_the_same_bits_every_time(kind):
+    """Memory answers sooner or later, and a copy of weights may not overtake what is still read."""
+    m = Mixture(kind, 512, 640, 2560, np.random.default_rng(5), copies=64)
+    ids = routing(np.random.default_rng(6), 40, 10, 512)
+    x = rows(np.random.default_rng(7), 40, 2560)
+    first = m.glu(x, ids).tobytes()
+    assert sum(m.glu(x, ids).tobytes() != first for _ in range(20)) == 0
+
+
 # A route does not know the others.
 
 
