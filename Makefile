@@ -189,6 +189,8 @@ kernels: .venv-test/ready .venv-test/cuobjdump
 	$(Q)$(TEST)/python tools/check_edges.py --self-test
 	$(Q)$(TEST)/python tools/check_edges.py >build/edges.log || { cat build/edges.log; exit 1; }
 	@tail -n 1 build/edges.log
+	$(Q)$(TEST)/python tools/check_copies.py --self-test
+	$(Q)$(TEST)/python tools/check_copies.py
 
 # The disassembler, which not every toolkit comes with.
 .venv-test/cuobjdump: .venv-test/ready
