@@ -416,25 +416,29 @@ static void check_kv_append(const sk_kv_append_args *a, sk_checker *c)
     if (a->v.dtype != SK_F32) sk_want_type(c, "v", &a->v, "v_cache", &a->v_cache);
 }
 
-static void check_attend(const sk_attend_args *a, sk_checker *c)
+void sk_want_attention(sk_checker *c, const sk_attention *a)
 {
-    const sk_view *q = &a->q;
-    const sk_view *k = &a->k_cache;
-    sk_want(c, "q", q, SK_TYPES_ACT, 3, SK_ANY, SK_ANY, SK_ANY, 0);
+    const sk_view *q = a->q, *k = a->k_cache;
     sk_want(c, "k_cache", k, SK_TYPES_ACT, 4, SK_ANY, SK_ANY, SK_ANY, q->dim[2]);
     sk_want_type(c, "k_cache", k, "q", q);
     if (c->rc == SK_OK && q->dim[1] % k->dim[2] != 0)
         sk_break(c, "k_cache", "expected heads that divide the %lld of q, found %lld",
                  (long long)q->dim[1], (long long)k->dim[2]);
-    sk_want(c, "v_cache", &a->v_cache, SK_TYPES_ACT, 4, k->dim[0], k->dim[1], k->dim[2], k->dim[3]);
-    sk_want_type(c, "v_cache", &a->v_cache, "k_cache", k);
-    sk_want_rows(c, &a->rows, q->dim[0]);
-    sk_want_count(c, &a->count);
-    sk_want(c, "out", &a->out, SK_TYPES_ACT, 3, q->dim[0], q->dim[1], q->dim[2], 0);
-    sk_want_type(c, "out", &a->out, "q", q);
+    sk_want(c, "v_cache", a->v_cache, SK_TYPES_ACT, 4, k->dim[0], k->dim[1], k->dim[2], k->dim[3]);
+    sk_want_rows(c, a->rows, q->dim[0]);
+    sk_want_count(c, a->count);
+    sk_want(c, "out", a->out, SK_TYPES_ACT, 3, q->dim[0], q->dim[1], q->dim[2], 0);
+    sk_want_type(c, "out", a->out, "q", q);
     sk_want_finite(c, "scale", a->scale);
-    sk_want_i32(c, "window", a->window, 0, INT32_MAX);
     sk_want_i32(c, "split", a->split, 1, INT32_MAX);
+}
+
+static void check_attend(const sk_attend_args *a, sk_checker *c)
+{
+    sk_want(c, "q", &a->q, SK_TYPES_ACT, 3, SK_ANY, SK_ANY, SK_ANY, 0);
+    sk_want_attention(c, &SK_ATTENTION_OF(a));
+    sk_want_type(c, "v_cache", &a->v_cache, "k_cache", &a->k_cache);
+    sk_want_i32(c, "window", a->window, 0, INT32_MAX);
 }
 
 static void check_add(const sk_add_args *a, sk_checker *c)

@@ -68,6 +68,19 @@ typedef struct sk_segments {
 void sk_want_segment(sk_checker *c, const sk_segment *s, const sk_view *x);
 void sk_want_segments(sk_checker *c, const sk_segments *all);
 
+/* What `attend` and `attend_blocks` ask alike of queries that have been looked at. */
+typedef struct sk_attention {
+    const sk_view *q, *k_cache, *v_cache, *rows, *count, *out;
+    float scale;
+    int32_t split;
+} sk_attention;
+
+#define SK_ATTENTION_OF(a)                                                                         \
+    ((sk_attention){&(a)->q, &(a)->k_cache, &(a)->v_cache, &(a)->rows, &(a)->count, &(a)->out,     \
+                    (a)->scale, (a)->split})
+
+void sk_want_attention(sk_checker *c, const sk_attention *a);
+
 /* Breaks a rule that is none of the above; `fmt` says what was expected and found. */
 void sk_break(sk_checker *c, const char *field, const char *fmt, ...) SK_PRINTF(3, 4);
 

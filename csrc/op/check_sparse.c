@@ -35,25 +35,13 @@ static void check_block_topk(const sk_block_topk_args *a, sk_checker *c)
 static void check_attend_blocks(const sk_attend_blocks_args *a, sk_checker *c)
 {
     const sk_view *q = &a->q;
-    const sk_view *k = &a->k_cache;
     sk_want(c, "q", q, SK_TYPES_ACT, 3, SK_ANY, SK_ANY, SK_ANY, 0);
     if (sk_view_present(&a->gate))
         sk_want(c, "gate", &a->gate, SK_TYPES_F32, 3, q->dim[0], q->dim[1], q->dim[2], 0);
-    sk_want(c, "k_cache", k, SK_TYPES_ACT, 4, SK_ANY, SK_ANY, SK_ANY, q->dim[2]);
-    sk_want_type(c, "k_cache", k, "q", q);
-    if (c->rc == SK_OK && q->dim[1] % k->dim[2] != 0)
-        sk_break(c, "k_cache", "expected heads that divide the %lld of q, found %lld",
-                 (long long)q->dim[1], (long long)k->dim[2]);
-    sk_want(c, "v_cache", &a->v_cache, SK_TYPES_ACT, 4, k->dim[0], k->dim[1], k->dim[2], k->dim[3]);
-    sk_want_type(c, "v_cache", &a->v_cache, "q", q);
     sk_want(c, "blocks", &a->blocks, SK_TYPES_I32, 2, q->dim[0], SK_ANY, 0, 0);
-    sk_want_rows(c, &a->rows, q->dim[0]);
-    sk_want_count(c, &a->count);
-    sk_want(c, "out", &a->out, SK_TYPES_ACT, 3, q->dim[0], q->dim[1], q->dim[2], 0);
-    sk_want_type(c, "out", &a->out, "q", q);
-    sk_want_finite(c, "scale", a->scale);
+    sk_want_attention(c, &SK_ATTENTION_OF(a));
+    sk_want_type(c, "v_cache", &a->v_cache, "q", q);
     sk_want_i32(c, "ratio", a->ratio, 1, INT32_MAX);
-    sk_want_i32(c, "split", a->split, 1, INT32_MAX);
 }
 
 static void check_route_topk(const sk_route_topk_args *a, sk_checker *c)

@@ -64,32 +64,12 @@ template <typename Args> static bool matches(const Args *a)
 
 /* ---- the task -------------------------------------------------------------------------------- */
 
-template <typename T> static head_rows<T> heads_at(const sk_view &v)
-{
-    return {ptr<T>(v), step_of<T>(v, 0), step_of<T>(v, 1)};
-}
-
-static cache_rows cells_at(const sk_view &v)
-{
-    return {ptr<bf16>(v), step_of<bf16>(v, 0), step_of<bf16>(v, 1), step_of<bf16>(v, 2)};
-}
-
 template <typename Args> static attend_task task_of(const Args *a, const sk_launch *l)
 {
-    attend_task t = {};
+    attend_task t = task_of_args(a);
     const int64_t bound = a->window > 0 && a->window < l->ctx_bound ? a->window : l->ctx_bound;
     const int64_t whole = round_up(bound < 1 ? 1 : bound, kSplit);
     const int64_t most = chunk_cells(a->q.dim[2]);
-    t.out = heads_at<bf16>(a->out);
-    t.k_cache = cells_at(a->k_cache);
-    t.v_cache = cells_at(a->v_cache);
-    t.rows = ptr<const int32_t>(a->rows);
-    t.count = ptr<const int32_t>(a->count);
-    t.form.dim = static_cast<int32_t>(a->q.dim[2]);
-    t.scale = a->scale;
-    t.row_step = static_cast<int32_t>(step_of<int32_t>(a->rows, 0));
-    t.capacity = static_cast<int32_t>(a->q.dim[0]);
-    t.group = static_cast<int32_t>(a->q.dim[1] / a->k_cache.dim[2]);
     t.window = a->window;
     t.cells = static_cast<int32_t>(whole < most ? whole : most);
     t.n_splits = static_cast<int32_t>(splits_of(round_up(whole, t.cells)));

@@ -156,4 +156,34 @@ inline shared_map map_shared(int32_t dim, int32_t cells, int32_t n_sines, int32_
     return m;
 }
 
+/* ---- on the host ------------------------------------------------------------------------------
+ */
+
+template <typename T> head_rows<T> heads_at(const sk_view &v)
+{
+    return {ptr<T>(v), step_of<T>(v, 0), step_of<T>(v, 1)};
+}
+
+inline cache_rows cells_at(const sk_view &v)
+{
+    return {ptr<bf16>(v), step_of<bf16>(v, 0), step_of<bf16>(v, 1), step_of<bf16>(v, 2)};
+}
+
+/* What the arguments of every form of attention say alike. */
+template <typename Args> attend_task task_of_args(const Args *a)
+{
+    attend_task t = {};
+    t.out = heads_at<bf16>(a->out);
+    t.k_cache = cells_at(a->k_cache);
+    t.v_cache = cells_at(a->v_cache);
+    t.rows = ptr<const int32_t>(a->rows);
+    t.count = ptr<const int32_t>(a->count);
+    t.form.dim = static_cast<int32_t>(a->q.dim[2]);
+    t.scale = a->scale;
+    t.row_step = static_cast<int32_t>(step_of<int32_t>(a->rows, 0));
+    t.capacity = static_cast<int32_t>(a->q.dim[0]);
+    t.group = static_cast<int32_t>(a->q.dim[1] / a->k_cache.dim[2]);
+    return t;
+}
+
 } // namespace sk

@@ -182,31 +182,12 @@ inline bool listed_matches(const sk_attend_blocks_args *a)
            lies_on(a->out, 4) && lies_on(a->q, 4) && lies_on(a->rows, 4);
 }
 
-template <typename T> head_rows<T> head_rows_of(const sk_view &v)
-{
-    return {ptr<T>(v), step_of<T>(v, 0), step_of<T>(v, 1)};
-}
-
-inline cache_rows cache_rows_of(const sk_view &v)
-{
-    return {ptr<bf16>(v), step_of<bf16>(v, 0), step_of<bf16>(v, 1), step_of<bf16>(v, 2)};
-}
-
 inline blocks_task blocks_task_of(const sk_attend_blocks_args *a, const sk_launch *l, int64_t step)
 {
     blocks_task b = {};
     attend_task &t = b.t;
-    t.turned = head_rows_of<const bf16>(a->q);
-    t.out = head_rows_of<bf16>(a->out);
-    t.k_cache = cache_rows_of(a->k_cache);
-    t.v_cache = cache_rows_of(a->v_cache);
-    t.rows = ptr<const int32_t>(a->rows);
-    t.count = ptr<const int32_t>(a->count);
-    t.form.dim = static_cast<int32_t>(a->q.dim[2]);
-    t.scale = a->scale;
-    t.row_step = static_cast<int32_t>(step_of<int32_t>(a->rows, 0));
-    t.capacity = static_cast<int32_t>(a->q.dim[0]);
-    t.group = static_cast<int32_t>(a->q.dim[1] / a->k_cache.dim[2]);
+    t = task_of_args(a);
+    t.turned = heads_at<const bf16>(a->q);
     t.cells = kSplit;
     t.n_splits = static_cast<int32_t>(listed_splits(a, l->ctx_bound));
     t.sums = reinterpret_cast<float2 *>(l->work);
@@ -214,7 +195,7 @@ inline blocks_task blocks_task_of(const sk_attend_blocks_args *a, const sk_launc
     t.shared = map_shared(t.form.dim, kSplit, 0, 0);
     b.blocks = ptr<const int32_t>(a->blocks);
     b.block_step = step_of<int32_t>(a->blocks, 0);
-    if (sk_view_present(&a->gate)) b.gate = head_rows_of<const float>(a->gate);
+    if (sk_view_present(&a->gate)) b.gate = heads_at<const float>(a->gate);
     b.n_blocks = static_cast<int32_t>(a->blocks.dim[1]);
     b.ratio = a->ratio;
     return b;
