@@ -44,6 +44,15 @@ __device__ inline void barrier_init_done()
 #endif
 }
 
+/* What this thread has read and written of shared memory so far is ahead of the bulk copies that
+ * anybody asks for after it. */
+__device__ inline void proxy_fence()
+{
+#if SK_BULK
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 /* The phase will be complete when `bytes` have arrived. Ahead of the copies, and by one thread: the
  * one of `mine`. A whole warp may come here; what is the same in all its lanes then stays in
  * uniform registers, which the copies want. */

@@ -77,9 +77,7 @@ template <int Depth, int Tiles, int TileBytes> struct StepRing {
     __device__ int release()
     {
         const int free = at;
-#if SK_BULK
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
+        proxy_fence();
         __syncwarp();
         if (++at == Depth) {
             at = 0;

@@ -55,6 +55,7 @@ struct Fiber {
     bool begun, waited;                    // waited for earlier launches
     const char *why;                       // what it waits for
     std::vector<std::vector<Copy>> groups; // of its own copies, the last one open
+    std::vector<uint64_t *> unfenced;      // barriers it waited for; it may still be reading
 };
 
 /* What eight bytes of shared memory stand for; `armed`: the phase has had its arrival. */
@@ -161,6 +162,7 @@ void run_block(int n)
         fibers[i].state = kReady;
         fibers[i].begun = fibers[i].waited = false;
         fibers[i].groups.assign(1, {});
+        fibers[i].unfenced.clear();
     }
     memset(warps, 0, sizeof warps);
     memset(sk::bytes, 0xFF, sizeof sk::bytes);
@@ -186,8 +188,11 @@ Barrier &barrier_at(uint64_t *bar)
     return found->second;
 }
 
-void expect(Barrier &b, uint32_t n)
+void expect(uint64_t *bar, Barrier &b, uint32_t n)
 {
+    for (int i = 0; i < threads; i++)
+        for (const uint64_t *waited : fibers[i].unfenced)
+            if (waited == bar) fail("a bulk copy may overtake reads of what its place had before");
     if (b.armed) fail("two arrivals in a phase of a barrier");
     b.armed = true;
     b.expected += n;
@@ -358,13 +363,16 @@ void barrier_wait(uint64_t *bar, uint32_t parity)
         deliver(barrier_at(bar));
         if ((barrier_at(bar).phases & 1) == parity) leave(kPolling, "a phase of a barrier");
     }
+    fibers[current].unfenced.push_back(bar);
 }
+
+void proxy_fence() { fibers[current].unfenced.clear(); }
 
 void bulk_copy_elected(uint64_t, uint8_t *to, const uint8_t *from, uint32_t n, uint64_t *bar)
 {
     if (!elected("bulk copy", {{word(to), word(from), n, word(bar)}})) return;
     Barrier &b = barrier_at(bar);
-    expect(b, n);
+    expect(bar, b, n);
     ask(b.copies, to, from, n);
 }
 
@@ -375,7 +383,7 @@ void bulk_copy_two(uint64_t, uint8_t *to0, const uint8_t *from0, uint8_t *to1, c
                  {{word(to0), word(from0), word(to1), word(from1), n, word(bar)}}))
         return;
     Barrier &b = barrier_at(bar);
-    expect(b, 2 * n);
+    expect(bar, b, 2 * n);
     ask(b.copies, to0, from0, n);
     ask(b.copies, to1, from1, n);
 }

@@ -5,7 +5,8 @@
  * computes, whom it waits for and where it reads and writes is the same.
  *
  * Harsher than the hardware where a kernel must not rely on it: shared memory begins as NaNs, an
- * asynchronous copy ruins its destination at once and arrives only when somebody waits for it,
+ * asynchronous copy ruins its destination at once and arrives only when somebody waits for it, a
+ * bulk copy is not asked for again before all who waited for the last one have fenced their reads,
  * threads run in any order, and what comes before a dependent launch is written only when it is
  * waited for. Waiting for what never comes ends the program and says who waits. Milder: every
  * warp-wide operation orders the memory of its lanes, as only some do, so that a __syncwarp missing
@@ -179,6 +180,7 @@ inline uint32_t shared_address(const void *p) { return emulated::shared_address(
 void barrier_init(uint64_t *bar);
 void barrier_init_done();
 void barrier_wait(uint64_t *bar, uint32_t parity);
+void proxy_fence();
 void bulk_copy_elected(uint64_t policy, uint8_t *to, const uint8_t *from, uint32_t bytes,
                        uint64_t *bar);
 void bulk_copy_two(uint64_t policy, uint8_t *to0, const uint8_t *from0, uint8_t *to1,
