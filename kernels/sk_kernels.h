@@ -11,6 +11,7 @@
 #include "op/args.h"
 
 struct CUstream_st; // what cudaStream_t points to
+struct sk_synth;
 
 #ifdef __cplusplus
 extern "C" {
@@ -75,7 +76,10 @@ uint64_t sk_k_packed_bytes(int32_t dtype, int64_t n, int64_t k);
  * places; row is a multiple of 16. Padding is zeroed. */
 int32_t sk_k_pack(int32_t dtype, const uint8_t *raw, uint8_t *packed, int64_t row, int64_t rows,
                   int64_t n, int64_t k, struct CUstream_st *stream);
-/* The inverse: rows back in file order. */
+/* Blocks [first, first + n) of a synthetic weight (base/synth.h), or elements, in file order. */
+int32_t sk_k_synth(const struct sk_synth *recipe, uint64_t first, uint64_t n, uint8_t *out,
+                   struct CUstream_st *stream);
+/* The inverse of sk_k_pack: rows back in file order. */
 int32_t sk_k_unpack(int32_t dtype, const uint8_t *packed, uint8_t *raw, int64_t row, int64_t rows,
                     int64_t n, int64_t k, struct CUstream_st *stream);
 

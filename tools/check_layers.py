@@ -33,7 +33,7 @@ MAY = {
         "graph/chain.h",
     },
     "fuzz": {"base", "ckpt", "op", "plan"},
-    "kernels": {"op/args.h", "op/args_hybrid.h", "op/ctl.h", "op/ops.def"},
+    "kernels": {"base/synth.h", "op/args.h", "op/args_hybrid.h", "op/ctl.h", "op/ops.def"},
     "tests/c": {
         *("base", "ckpt", "op", "dev", "op/cuda", "plan", "model", "graph", "replay", "engine"),
         "kernels/sk_kernels.h",

@@ -175,6 +175,20 @@ SK_SYNTH_FN void sk_synth_block(const sk_synth *s, uint64_t block, uint8_t *out)
     sk_synth_mend(s, w, out);
 }
 
+/* Block, or element, number `i` as it is stored, into the block_bytes bytes at `out`. */
+SK_SYNTH_FN void sk_synth_one(const sk_synth *s, uint64_t i, uint8_t *out)
+{
+    sk_synth_bits v;
+    if (s->form > SK_SYNTH_BF16) {
+        sk_synth_block(s, i, out);
+        return;
+    }
+    v.f = sk_synth_element(s, i);
+    if (s->form == SK_SYNTH_F16) v.u = sk_synth_half(v.f);
+    if (s->form == SK_SYNTH_BF16) v.u = sk_synth_bf16(v.f);
+    sk_synth_put(out, (uint32_t)s->block_bytes, v.u);
+}
+
 /* ---- on the host (synth.c) ------------------------------------------------------------------- */
 
 /* How values are spread. */

@@ -87,6 +87,10 @@ SK_MUST_USE sk_code sk_ckpt_need(const sk_ckpt *ck, const sk_tensor *t, sk_statu
 SK_MUST_USE sk_code sk_ckpt_need_marked(const sk_ckpt *ck, const uint8_t *marks, uint8_t mark,
                                         sk_status *st);
 
+/* How the contents at `p` are made, and *block, the number of the block (plain types: the element)
+ * that begins there. NULL: `p` is not in the weights of this checkpoint, or they are of files. */
+const sk_synth *sk_ckpt_recipe_at(const sk_ckpt *ck, const uint8_t *p, uint64_t *block);
+
 const char *sk_ckpt_path(const sk_ckpt *ck); // as given
 /* A synthetic checkpoint has the names and keys of a GGUF file and says so. */
 sk_format sk_ckpt_format(const sk_ckpt *ck);

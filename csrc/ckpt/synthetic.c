@@ -99,7 +99,14 @@ static sk_code furnish(sk_ckpt *ck, const sk_synthetic_plan *plan, sk_status *st
     SK_TRY(sk_mem_new((void **)&s->recipes, plan->n, sizeof *s->recipes, "recipes", st));
     SK_TRY(sk_mem_new((void **)&s->filled, plan->n, sizeof *s->filled, "recipes", st));
     s->n = plan->n;
-    for (size_t i = 0; i < plan->n; i++) SK_TRY(take_recipe(ck, plan, i, st));
+    for (size_t i = 0; i < plan->n; i++) {
+        if (i && ck->tensors[i].file_off < ck->tensors[i - 1].file_off)
+            return SK_FAIL(st, SK_INVALID,
+                           "%s: directory: expected tensors in the order of their contents, found "
+                           "number %zu before number %zu",
+                           ck->label, i, i - 1);
+        SK_TRY(take_recipe(ck, plan, i, st));
+    }
     return SK_OK;
 }
 
@@ -143,6 +150,25 @@ sk_code sk_synthetic_open(sk_ckpt **out, const sk_synthetic_plan *plan, sk_statu
     }
     *out = ck;
     return SK_OK;
+}
+
+const sk_synth *sk_ckpt_recipe_at(const sk_ckpt *ck, const uint8_t *p, uint64_t *block)
+{
+    const sk_synthetic *s = ck->synthetic;
+    size_t from = 0, to = s ? ck->n_tensors : 0;
+    uint64_t off;
+    if (!s || (uintptr_t)p < (uintptr_t)s->bytes || (uintptr_t)p - (uintptr_t)s->bytes >= s->size)
+        return NULL;
+    off = (uint64_t)((uintptr_t)p - (uintptr_t)s->bytes);
+    while (to - from > 1) { // the last tensor that begins at or before it
+        const size_t mid = from + (to - from) / 2;
+        *(ck->tensors[mid].file_off <= off ? &from : &to) = mid;
+    }
+    if (from == to || off < ck->tensors[from].file_off) return NULL; // the directory
+    off -= ck->tensors[from].file_off;
+    if (off >= ck->tensors[from].n_bytes) return NULL; // padding
+    *block = off / (uint64_t)s->recipes[from].block_bytes;
+    return &s->recipes[from];
 }
 
 bool sk_ckpt_is_synthetic(const sk_ckpt *ck) { return ck->synthetic != NULL; }

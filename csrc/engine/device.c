@@ -108,10 +108,24 @@ static sk_code check_plans(const sk_program *p, sk_status *st)
 /* ---- weights ------------------------------------------------------------------------------------
  */
 
+/* Bytes of a weight at `from`, which are made at `to` when there is a recipe for them. */
+static sk_code write_piece(sk_device *d, const sk_program *p, const uint8_t *from, uint64_t bytes,
+                           uint8_t *to, sk_status *st)
+{
+    const sk_ckpt *draft = p->options.draft;
+    uint64_t block = 0;
+    const sk_synth *recipe = sk_ckpt_recipe_at(p->ck, from, &block);
+    if (!recipe && draft) recipe = sk_ckpt_recipe_at(draft, from, &block);
+    if (!recipe) return sk_dev_write(d->dev, to, from, bytes, st);
+    return sk_dev_check(
+        sk_k_synth(recipe, block, bytes / (uint64_t)recipe->block_bytes, to, sk_dev_stream(d->dev)),
+        "making a weight", -1, st);
+}
+
 /* Rows [row, row + n) of a weight, counted through all of its matrices, in file order. A weight in
  * pieces has the same number of them in each but the last. */
-static sk_code write_rows(sk_device *d, const sk_buf *b, int64_t row, int64_t n, uint64_t row_bytes,
-                          uint8_t *to, sk_status *st)
+static sk_code write_rows(sk_device *d, const sk_program *p, const sk_buf *b, int64_t row,
+                          int64_t n, uint64_t row_bytes, uint8_t *to, sk_status *st)
 {
     const int64_t of_first = b->rank == 3 ? b->dim[1] : 1; // rows for one step along dim 0
     const int64_t each =
@@ -119,8 +133,8 @@ static sk_code write_rows(sk_device *d, const sk_buf *b, int64_t row, int64_t n,
     while (n > 0) {
         const uint8_t *piece = b->n_pieces ? b->pieces[row / each] : b->source;
         const int64_t at = row % each, m = each - at < n ? each - at : n;
-        SK_TRY(sk_dev_write(d->dev, to, piece + (uint64_t)at * row_bytes, (uint64_t)m * row_bytes,
-                            st));
+        SK_TRY(
+            write_piece(d, p, piece + (uint64_t)at * row_bytes, (uint64_t)m * row_bytes, to, st));
         to += (uint64_t)m * row_bytes;
         row += m;
         n -= m;
@@ -129,8 +143,8 @@ static sk_code write_rows(sk_device *d, const sk_buf *b, int64_t row, int64_t n,
 }
 
 /* Packs the matrix that begins at row `first`, whole tiles at a time, which are staged at `raw`. */
-static sk_code upload_matrix(sk_device *d, const sk_buf *b, int64_t first, uint8_t *to,
-                             uint8_t *raw, uint64_t raw_bytes, sk_status *st)
+static sk_code upload_matrix(sk_device *d, const sk_program *p, const sk_buf *b, int64_t first,
+                             uint8_t *to, uint8_t *raw, uint64_t raw_bytes, sk_status *st)
 {
     const int64_t rows = b->dim[b->rank - 2], k = b->dim[b->rank - 1];
     uint64_t row_bytes = 0;
@@ -142,7 +156,7 @@ static sk_code upload_matrix(sk_device *d, const sk_buf *b, int64_t first, uint8
                        b->name, (unsigned long long)row_bytes);
     for (int64_t row = 0; row < rows; row += part) {
         const int64_t n = rows - row < part ? rows - row : part;
-        SK_TRY(write_rows(d, b, first + row, n, row_bytes, raw, st));
+        SK_TRY(write_rows(d, p, b, first + row, n, row_bytes, raw, st));
         SK_TRY(sk_dev_check(sk_k_pack(b->dtype, raw, to, row, n, rows, k, sk_dev_stream(d->dev)),
                             "packing a weight", -1, st));
     }
@@ -150,22 +164,23 @@ static sk_code upload_matrix(sk_device *d, const sk_buf *b, int64_t first, uint8
 }
 
 /* The matrices of a weight, one after the other, wherever they lie in the file. */
-static sk_code upload_packed(sk_device *d, const sk_buf *b, uint8_t *to, uint8_t *raw,
-                             uint64_t raw_bytes, sk_status *st)
+static sk_code upload_packed(sk_device *d, const sk_program *p, const sk_buf *b, uint8_t *to,
+                             uint8_t *raw, uint64_t raw_bytes, sk_status *st)
 {
     const int64_t matrices = b->rank == 3 ? b->dim[0] : 1;
     const uint64_t to_step = sk_cuda_packed_bytes(b->dtype, b->rank, b->dim) / (uint64_t)matrices;
     for (int64_t i = 0; i < matrices; i++)
-        SK_TRY(upload_matrix(d, b, i * b->dim[b->rank - 2], to + (uint64_t)i * to_step, raw,
+        SK_TRY(upload_matrix(d, p, b, i * b->dim[b->rank - 2], to + (uint64_t)i * to_step, raw,
                              raw_bytes, st));
     return SK_OK;
 }
 
 /* As it is in the file; pieces one behind the other. */
-static sk_code upload_plain(sk_device *d, const sk_buf *b, uint8_t *to, sk_status *st)
+static sk_code upload_plain(sk_device *d, const sk_program *p, const sk_buf *b, uint8_t *to,
+                            sk_status *st)
 {
     const int64_t rows = b->n_pieces ? b->dim[0] * (b->rank == 3 ? b->dim[1] : 1) : 1;
-    return write_rows(d, b, 0, rows, b->bytes / (uint64_t)rows, to, st);
+    return write_rows(d, p, b, 0, rows, b->bytes / (uint64_t)rows, to, st);
 }
 
 static uint64_t bytes_to_upload(const sk_program *p)
@@ -190,9 +205,9 @@ static sk_code upload(sk_device *d, const sk_program *p, uint8_t *const *addr, u
                            (unsigned long long)done, (unsigned long long)total);
         done += b->bytes;
         if (is_packed(b))
-            SK_TRY(upload_packed(d, b, addr[i], raw, STAGE_BYTES, st));
+            SK_TRY(upload_packed(d, p, b, addr[i], raw, STAGE_BYTES, st));
         else
-            SK_TRY(upload_plain(d, b, addr[i], st));
+            SK_TRY(upload_plain(d, p, b, addr[i], st));
     }
     return sk_dev_sync(d->dev, st);
 }

@@ -157,7 +157,9 @@ sk_code sk_program_open(sk_program *out, const sk_ckpt *ck, const sk_options *op
     sk_code rc;
     memset(out, 0, sizeof *out); // plans point at the space inside, so it is built in place
     out->options = *options;
+    out->ck = ck;
     sk_space_init(&out->space);
+    out->space.elsewhere = options->device >= 0;
     rc = open_in(out, ck, st);
     if (rc != SK_OK) sk_program_close(out);
     return rc;

@@ -57,6 +57,7 @@ typedef struct sk_round_plan {
 
 typedef struct sk_program {
     sk_options options;
+    const sk_ckpt *ck; // the target's, borrowed
     sk_space space;
     sk_model *model; // the target
     sk_mtp *mtp;     // the draft head, or NULL

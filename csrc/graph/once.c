@@ -302,3 +302,17 @@ sk_code sk_once_repack(sk_dev *dev, const sk_view *w, const uint8_t *raw, uint8_
     sk_dev_free(dev, block);
     return rc;
 }
+
+sk_code sk_once_synth(sk_dev *dev, const sk_synth *recipe, uint64_t first, uint64_t bytes,
+                      uint8_t *out, sk_status *st)
+{
+    uint8_t *block = NULL;
+    sk_code rc;
+    SK_TRY(sk_dev_alloc(dev, bytes, "a weight that is made", &block, st));
+    rc = sk_dev_check(
+        sk_k_synth(recipe, first, bytes / (uint64_t)recipe->block_bytes, block, sk_dev_stream(dev)),
+        "making a weight", -1, st);
+    if (rc == SK_OK) rc = sk_dev_read(dev, out, block, bytes, st);
+    sk_dev_free(dev, block);
+    return rc;
+}

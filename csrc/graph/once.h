@@ -3,6 +3,7 @@
 #ifndef SK_ONCE_H
 #define SK_ONCE_H
 
+#include "base/synth.h"
 #include "dev/dev.h"
 #include "op/op.h"
 
@@ -47,5 +48,9 @@ SK_MUST_USE sk_code sk_once_branches(sk_dev *dev, const float *x, float *y, int3
  * `out`; what the device took for either. */
 SK_MUST_USE sk_code sk_once_repack(sk_dev *dev, const sk_view *w, const uint8_t *raw, uint8_t *out,
                                    double us[2], sk_status *st);
+
+/* `bytes` of a synthetic weight from block `first` on, made on the device, into `out`. */
+SK_MUST_USE sk_code sk_once_synth(sk_dev *dev, const sk_synth *recipe, uint64_t first,
+                                  uint64_t bytes, uint8_t *out, sk_status *st);
 
 #endif

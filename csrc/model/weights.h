@@ -94,7 +94,8 @@ sk_code sk_binder_bad_shape(sk_binder *b, const char *real, const char *expected
 
 /* Fails with UNEXPECTED_TENSOR, naming up to three, if any tensor was not bound. Of safetensors,
  * scales of activations and of caches and rotary frequencies are not missed: they are no weights.
- * Then sees to it that the contents of all that were bound are there, or fails with NOMEM. */
+ * Then sees to it that the contents of all that were bound are there, or fails with NOMEM; unless
+ * the space says that they are used elsewhere, where what is synthetic is made again. */
 SK_MUST_USE sk_code sk_binder_done(const sk_binder *b);
 
 #endif

@@ -47,6 +47,7 @@ typedef struct sk_space {
     size_t n, cap;
     void **owned; // memory of computed weights
     size_t n_owned, owned_cap;
+    bool elsewhere;     // weights are used in a device's memory, and synthetic ones made there
     int32_t *by_name;   // open addressing, -1: free; transients are not in it
     size_t by_name_cap; // a power of two, or 0
     size_t by_name_n;   // entries, also those of buffers that were cut off

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "ckpt/synthetic.h"
+#include "graph/once.h"
 
 static sk_module_state *state_of(PyObject *module) { return sk_state_of(module); }
 
@@ -78,6 +79,49 @@ static PyObject *synthetic(PyObject *module, PyObject *args)
     return result;
 }
 
+/* The recipe of bytes [at, at + n) of a tensor, and the block that begins there; NULL with a
+ * status: there is none, or they are no whole blocks. */
+static const sk_synth *find_recipe(const sk_ckpt *ck, const char *name, unsigned long long at,
+                                   unsigned long long n, uint64_t *block, sk_status *st)
+{
+    const sk_tensor *t = sk_ckpt_find_tensor(ck, name);
+    const sk_synth *recipe = t ? sk_ckpt_recipe_at(ck, t->data, block) : NULL;
+    uint64_t each = recipe ? (uint64_t)recipe->block_bytes : 1;
+    if (recipe && n > 0 && at % each == 0 && n % each == 0 && at <= t->n_bytes &&
+        n <= t->n_bytes - at)
+        return sk_ckpt_recipe_at(ck, t->data + at, block);
+    SK_FAIL(st, SK_INVALID,
+            "%s: tensor %s: expected whole blocks of a synthetic one, found bytes %llu to %llu",
+            sk_ckpt_path(ck), name, at, at + n);
+    return NULL;
+}
+
+static PyObject *synth_on_device(PyObject *module, PyObject *args)
+{
+    sk_module_state *ms = state_of(module);
+    sk_status st = SK_STATUS_INIT;
+    PyObject *object, *owner = NULL, *out = NULL;
+    const char *name;
+    Py_ssize_t at, n;
+    uint64_t block = 0;
+    const sk_synth *recipe = NULL;
+    const sk_ckpt *ck;
+    sk_code rc = SK_INVALID;
+    if (!PyArg_ParseTuple(args, "Osnn:synth_on_device", &object, &name, &at, &n)) return NULL;
+    ck = sk_checkpoint_share(ms, object, &owner, &st);
+    if (!ck) return sk_raise(ms, &st);
+    recipe = find_recipe(ck, name, (unsigned long long)at, (unsigned long long)n, &block, &st);
+    if (recipe) out = PyBytes_FromStringAndSize(NULL, n);
+    if (out) rc = ms->op_device ? SK_OK : sk_dev_open(&ms->op_device, 0, &st);
+    if (rc == SK_OK)
+        rc = sk_once_synth(ms->op_device, recipe, block, (uint64_t)n,
+                           (uint8_t *)PyBytes_AsString(out), &st);
+    Py_DECREF(owner);
+    if (rc == SK_OK) return out;
+    Py_XDECREF(out);
+    return PyErr_Occurred() ? NULL : sk_raise(ms, &st);
+}
+
 /* Ids from 1000 on are ours and no file's. */
 static PyObject *types(PyObject *module, PyObject *unused)
 {
@@ -103,6 +147,9 @@ PyMethodDef sk_synthetic_methods[] = {
      "its "
      "tensors\n(kind, a, b): 0, nearly normal with mean a and standard deviation b; 1, even from a "
      "to b."},
+    {"synth_on_device", synth_on_device, METH_VARARGS,
+     "synth_on_device($module, checkpoint, tensor, at, n, /)\n--\n\n"
+     "Bytes [at, at + n) of a synthetic tensor, whole blocks, made on CUDA device 0."},
     {"types", types, METH_NOARGS,
      "types($module, /)\n--\n\nNew dict of the types of GGUF files: name, (id, elements of a "
      "block, "

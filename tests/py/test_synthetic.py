@@ -93,6 +93,24 @@ def test_definition() -> None:
     assert got[0].tobytes().hex() == "69b37d27ba9130e3c5341c601e33a463f437"
 
 
+def test_what_a_device_may_be_asked_for() -> None:
+    """Without a device the question is at least understood."""
+    ck = stoker.synthetic("llama", quant="q8_0", layers=1)
+    whole = ck["blk.0.ffn_up.weight"].nbytes
+    for name, at, n in (("none", 0, 34), ("blk.0.ffn_up.weight", 0, 33), ("blk.0.ffn_up.weight", 3, 34),
+                        ("blk.0.ffn_up.weight", 0, 0), ("blk.0.ffn_up.weight", 0, -34),
+                        ("blk.0.ffn_up.weight", -34, 34), ("blk.0.ffn_up.weight", whole, 34),
+                        ("blk.0.ffn_up.weight", whole - 34, 68)):  # fmt: skip
+        with pytest.raises(stoker.InvalidArgumentError, match="expected whole blocks of a synth"):
+            _native.synth_on_device(ck._native, name, at, n)
+    if not stoker.info()["build"]["cuda"]:
+        with pytest.raises(stoker.UnsupportedError, match="this build of stoker has none"):
+            _native.synth_on_device(ck._native, "blk.0.ffn_up.weight", whole - 34, 34)
+    ck.close()
+    with pytest.raises(stoker.StateError, match="expected an open checkpoint"):
+        _native.synth_on_device(ck._native, "blk.0.ffn_up.weight", 0, 34)
+
+
 def test_order_and_layers() -> None:
     few = stoker.synthetic("flash-next", quant="iq3_s", layers=2, ple_rows=4096)
     more = stoker.synthetic("flash-next", quant="iq3_s", layers=5, ple_rows=4096)
