@@ -99,7 +99,7 @@ SK_MUST_USE sk_code sk_dev_memory(sk_dev *d, uint64_t *free_bytes, uint64_t *tot
 SK_MUST_USE sk_code sk_dev_alloc(sk_dev *d, uint64_t bytes, const char *what, uint8_t **out,
                                  sk_status *st);
 void sk_dev_free(sk_dev *d, uint8_t *p); // accepts NULL; waits for the device
-/* Zeroed pinned host memory, and the address by which the device sees it. */
+/* Pinned host memory with any contents, and the address by which the device sees it. */
 SK_MUST_USE sk_code sk_dev_pin(sk_dev *d, uint64_t bytes, const char *what, void **host,
                                uint8_t **device, sk_status *st);
 void sk_dev_unpin(sk_dev *d, void *host); // accepts NULL
@@ -110,7 +110,7 @@ SK_MUST_USE sk_code sk_dev_write(sk_dev *d, uint8_t *dst, const void *src, uint6
 /* Device to host on the stream; the bytes are there on return. */
 SK_MUST_USE sk_code sk_dev_read(sk_dev *d, void *dst, const uint8_t *src, uint64_t n,
                                 sk_status *st);
-/* Both on the stream, and can be recorded. */
+/* Both on the stream, and can be recorded. Also with what a device sees of pinned memory. */
 SK_MUST_USE sk_code sk_dev_fill(sk_dev *d, uint8_t *dst, int32_t byte, uint64_t n, sk_status *st);
 SK_MUST_USE sk_code sk_dev_copy(sk_dev *d, uint8_t *dst, const uint8_t *src, uint64_t n,
                                 sk_status *st);

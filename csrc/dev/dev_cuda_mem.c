@@ -78,7 +78,6 @@ sk_code sk_dev_pin(sk_dev *d, uint64_t bytes, const char *what, void **host, uin
         (void)cudaFreeHost(p);
         return rc;
     }
-    memset(p, 0, bytes);
     *host = p;
     if (device) *device = seen;
     return SK_OK;
@@ -155,6 +154,6 @@ sk_code sk_dev_copy(sk_dev *d, uint8_t *dst, const uint8_t *src, uint64_t n, sk_
 {
     if (n == 0) return SK_OK;
     SK_TRY(sk_dev_use(d, st));
-    return sk_dev_try(cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToDevice, d->stream),
-                      "cudaMemcpyAsync", st);
+    return sk_dev_try(cudaMemcpyAsync(dst, src, n, cudaMemcpyDefault, d->stream), "cudaMemcpyAsync",
+                      st);
 }

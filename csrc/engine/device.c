@@ -2,6 +2,7 @@
 #include "engine/device.h"
 
 #include "base/layout.h"
+#include "base/mem.h"
 
 #include <string.h>
 
@@ -19,6 +20,17 @@ static bool in_state(const sk_program *p, size_t buf)
     return b->role == SK_ROLE_STATE || b->role == SK_ROLE_PENDING || b->role == SK_ROLE_CONTROL;
 }
 
+/* What of a program's buffers one block of memory holds. */
+typedef enum holding { OF_WEIGHTS, OF_TABLES, OF_STATE } holding;
+
+static bool is_in(const sk_program *p, size_t buf, holding which)
+{
+    const sk_buf *b = &p->space.bufs[buf];
+    if (which == OF_STATE) return in_state(p, buf);
+    return b->role == SK_ROLE_WEIGHT &&
+           (which == OF_TABLES) == (b->sparse && p->options.table_in_ram);
+}
+
 static bool is_packed(const sk_buf *b) { return !b->as_is && sk_cuda_is_packed(b->rank); }
 
 static uint64_t weight_bytes(const sk_buf *b)
@@ -27,15 +39,15 @@ static uint64_t weight_bytes(const sk_buf *b)
 }
 
 /* Walks the buffers of one block; with `base` the addresses are handed out. */
-static sk_code lay_out(const sk_program *p, bool weights, uint8_t *base, uint8_t **addr,
+static sk_code lay_out(const sk_program *p, holding which, uint8_t *base, uint8_t **addr,
                        uint64_t *bytes, sk_status *st)
 {
     sk_layout l = {0};
     for (size_t i = 0; i < p->space.n; i++) {
         const sk_buf *b = &p->space.bufs[i];
         uint64_t at;
-        if (weights ? b->role != SK_ROLE_WEIGHT : !in_state(p, i)) continue;
-        at = sk_layout_add(&l, weights ? weight_bytes(b) : b->bytes);
+        if (!is_in(p, i, which)) continue;
+        at = sk_layout_add(&l, which == OF_WEIGHTS ? weight_bytes(b) : b->bytes);
         if (base) addr[i] = base + at;
     }
     if (l.bad) return SK_FAIL(st, SK_NOMEM, "device memory: sizes exceed the address space");
@@ -65,8 +77,9 @@ static sk_code find_sizes(sk_device *d, const sk_program *p, sk_status *st)
     const int32_t ctx = p->options.ctx;
     const sk_buf *bufs = p->space.bufs;
     sk_layout l = {0};
-    SK_TRY(lay_out(p, true, NULL, NULL, &d->weight_bytes, st));
-    SK_TRY(lay_out(p, false, NULL, NULL, &d->state_bytes, st));
+    SK_TRY(lay_out(p, OF_WEIGHTS, NULL, NULL, &d->weight_bytes, st));
+    SK_TRY(lay_out(p, OF_TABLES, NULL, NULL, &d->table_bytes, st));
+    SK_TRY(lay_out(p, OF_STATE, NULL, NULL, &d->state_bytes, st));
     d->transient_bytes = p->prefill.plan.transient_bytes;
     d->work_bytes = sk_walk_work_bytes(&p->prefill.plan, ctx);
     for (int32_t i = 0; i < p->n_rounds; i++) {
@@ -86,6 +99,11 @@ static sk_code find_sizes(sk_device *d, const sk_program *p, sk_status *st)
 static sk_code check_capacity(sk_device *d, sk_status *st)
 {
     uint64_t there, total, want;
+    const uint64_t host = d->table_bytes ? sk_mem_available() : UINT64_MAX;
+    if (d->table_bytes > host)
+        return SK_FAIL(st, SK_NOMEM,
+                       "host memory: expected room for a table of %llu bytes, found %llu available",
+                       (unsigned long long)d->table_bytes, (unsigned long long)host);
     SK_TRY(sk_dev_memory(d->dev, &there, &total, st));
     if (sk_add_u64(d->weight_bytes, d->state_bytes, &want) &&
         sk_add_u64(want, d->scratch_bytes, &want) && sk_add_u64(want, STAGE_BYTES, &want) &&
@@ -108,14 +126,18 @@ static sk_code check_plans(const sk_program *p, sk_status *st)
 /* ---- weights ------------------------------------------------------------------------------------
  */
 
+static const sk_synth *find_recipe(const sk_program *p, const uint8_t *from, uint64_t *at)
+{
+    const sk_synth *recipe = sk_ckpt_recipe_at(p->ck, from, at);
+    return recipe || !p->options.draft ? recipe : sk_ckpt_recipe_at(p->options.draft, from, at);
+}
+
 /* Bytes of a weight at `from`, which are made at `to` when there is a recipe for them. */
 static sk_code write_piece(sk_device *d, const sk_program *p, const uint8_t *from, uint64_t bytes,
                            uint8_t *to, sk_status *st)
 {
-    const sk_ckpt *draft = p->options.draft;
     uint64_t block = 0;
-    const sk_synth *recipe = sk_ckpt_recipe_at(p->ck, from, &block);
-    if (!recipe && draft) recipe = sk_ckpt_recipe_at(draft, from, &block);
+    const sk_synth *recipe = find_recipe(p, from, &block);
     if (!recipe) return sk_dev_write(d->dev, to, from, bytes, st);
     return sk_dev_check(
         sk_k_synth(recipe, block, bytes / (uint64_t)recipe->block_bytes, to, sk_dev_stream(d->dev)),
@@ -183,6 +205,26 @@ static sk_code upload_plain(sk_device *d, const sk_program *p, const sk_buf *b, 
     return write_rows(d, p, b, 0, rows, b->bytes / (uint64_t)rows, to, st);
 }
 
+/* Into pinned host memory. What is made is made at `raw` and copied whole: a kernel's stores over
+ * the bus would go a few bytes at a time. */
+static sk_code upload_far(sk_device *d, const sk_program *p, const sk_buf *b, uint8_t *to,
+                          uint8_t *raw, uint64_t raw_bytes, sk_status *st)
+{
+    const int64_t rows = b->dim[0];
+    const uint64_t row_bytes = b->bytes / (uint64_t)rows;
+    const int64_t part = (int64_t)(raw_bytes / row_bytes);
+    uint64_t block;
+    const bool made = find_recipe(p, b->source, &block) != NULL;
+    if (!made) return upload_plain(d, p, b, to, st);
+    for (int64_t row = 0; row < rows; row += part) {
+        const int64_t n = rows - row < part ? rows - row : part;
+        SK_TRY(write_rows(d, p, b, row, n, row_bytes, raw, st));
+        SK_TRY(
+            sk_dev_copy(d->dev, to + (uint64_t)row * row_bytes, raw, (uint64_t)n * row_bytes, st));
+    }
+    return SK_OK;
+}
+
 static uint64_t bytes_to_upload(const sk_program *p)
 {
     uint64_t total = 0;
@@ -204,7 +246,9 @@ static sk_code upload(sk_device *d, const sk_program *p, uint8_t *const *addr, u
             return SK_FAIL(st, SK_STATE, "weights: loading was ended after %llu of %llu bytes",
                            (unsigned long long)done, (unsigned long long)total);
         done += b->bytes;
-        if (is_packed(b))
+        if (is_in(p, i, OF_TABLES))
+            SK_TRY(upload_far(d, p, b, addr[i], raw, STAGE_BYTES, st));
+        else if (is_packed(b))
             SK_TRY(upload_packed(d, p, b, addr[i], raw, STAGE_BYTES, st));
         else
             SK_TRY(upload_plain(d, p, b, addr[i], st));
@@ -252,6 +296,14 @@ static sk_code pin_rings(sk_device *d, const sk_program *p, uint8_t **addr, sk_s
     return SK_OK;
 }
 
+static sk_code pin_tables(sk_device *d, const sk_program *p, uint8_t **addr, sk_status *st)
+{
+    uint8_t *seen = NULL;
+    if (!d->table_bytes) return SK_OK;
+    SK_TRY(sk_dev_pin(d->dev, d->table_bytes, "a table in host memory", &d->table, &seen, st));
+    return lay_out(p, OF_TABLES, seen, addr, &d->table_bytes, st);
+}
+
 static sk_code take_memory(sk_device *d, const sk_program *p, uint8_t **addr, sk_status *st)
 {
     sk_layout l = {0};
@@ -261,8 +313,9 @@ static sk_code take_memory(sk_device *d, const sk_program *p, uint8_t **addr, sk
     SK_TRY(sk_dev_alloc(d->dev, d->scratch_bytes, "transients and scratch", &d->scratch, st));
     // Products also read rows that mean nothing.
     SK_TRY(sk_dev_fill(d->dev, d->scratch, 0, d->scratch_bytes, st));
-    SK_TRY(lay_out(p, true, d->weights, addr, &d->weight_bytes, st));
-    SK_TRY(lay_out(p, false, d->state, addr, &d->state_bytes, st));
+    SK_TRY(lay_out(p, OF_WEIGHTS, d->weights, addr, &d->weight_bytes, st));
+    SK_TRY(lay_out(p, OF_STATE, d->state, addr, &d->state_bytes, st));
+    SK_TRY(pin_tables(d, p, addr, st));
     d->transients = d->scratch + sk_layout_add(&l, d->transient_bytes);
     d->walk.work = d->scratch + sk_layout_add(&l, d->work_bytes);
     d->walk.work_bytes = d->work_bytes;
@@ -313,6 +366,7 @@ void sk_device_close(sk_device *d)
         sk_dev_graph_drop(d->prefill[t]);
     }
     sk_dev_unpin(d->dev, d->pinned);
+    sk_dev_unpin(d->dev, d->table);
     sk_dev_free(d->dev, d->scratch);
     sk_dev_free(d->dev, d->state);
     sk_dev_free(d->dev, d->weights);

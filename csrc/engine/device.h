@@ -1,5 +1,5 @@
 /* A session's side on a CUDA device: three blocks of memory (weights, state, transients), the
- * pinned rings, and the recorded rounds. */
+ * pinned rings, pinned tables when they stay in host memory, and the recorded rounds. */
 #ifndef SK_DEVICE_H
 #define SK_DEVICE_H
 
@@ -15,9 +15,11 @@ typedef struct sk_device {
     uint8_t *state;   // state, pending and control buffers
     uint8_t *scratch; // transients, then scratch of the kernels, then counters
     void *pinned;     // both rings
+    void *table;      // what stays in host memory, pinned; NULL: nothing
     sk_done *done;    // the completion ring in it
     uint8_t *transients;
-    uint64_t weight_bytes, state_bytes, scratch_bytes, ring_bytes, work_bytes, transient_bytes;
+    uint64_t weight_bytes, state_bytes, table_bytes, scratch_bytes, ring_bytes, work_bytes,
+        transient_bytes;
     sk_rings rings;
     sk_walk walk;
     int32_t tier[SK_TIERS_MAX]; // upper bounds of positions, ascending; the last is the context

@@ -224,6 +224,7 @@ static bool device_item(const sk_session *s, size_t at, uint64_t state, uint64_t
         {"device: transients", d->transient_bytes},
         {"device: work of the kernels", d->scratch_bytes - d->transient_bytes},
         {"pinned: control and completion rings", d->ring_bytes},
+        {"pinned: hashed embedding", d->table_bytes},
         {"bound plans", bound},
     };
     if (at >= SK_COUNT(items)) return false;

@@ -33,6 +33,16 @@ static sk_code check_options(const sk_options *o, sk_status *st)
     return SK_OK;
 }
 
+static sk_code check_table(const sk_program *p, sk_status *st)
+{
+    for (size_t i = 0; i < p->space.n; i++)
+        if (p->space.bufs[i].sparse) return SK_OK;
+    if (!p->options.table_in_ram) return SK_OK;
+    return SK_FAIL(st, SK_INVALID,
+                   "embedding_table: expected device for a model without a hashed embedding, found "
+                   "ram");
+}
+
 static sk_dtype act_type(const sk_options *o) { return o->f32 ? SK_F32 : SK_BF16; }
 
 static sk_code pass_buffers(sk_pass *pass, sk_space *sp, const char *name, int32_t n_rows,
@@ -67,7 +77,8 @@ static sk_code build_prefill(sk_program *p, sk_status *st)
         const sk_trunk t = {.ids = sk_b_buf(&b, p->prefill.ids),
                             .tokens = p->rb.tokens,
                             .settle = true,
-                            .cache_only = !p->mtp};
+                            .cache_only = !p->mtp,
+                            .gather_beside = p->options.table_in_ram};
         const sk_view x = sk_model_trunk(p->model, &b, &t);
         if (p->mtp) sk_mtp_settle(p->mtp, &b, x, p->rb.tokens, NULL);
     }
@@ -93,7 +104,9 @@ static sk_code build_round(sk_program *p, int32_t n_rows, bool full, sk_status *
     sk_round_draft(&b, &p->rb, &o->drafter, sk_model_config(p->model)->vocab, &v);
     if (p->mtp) sk_mtp_draft(p->mtp, &b, &p->rb, &v);
     sk_round_rows(&b, &p->rb, p->width, &v);
-    x = sk_model_trunk(p->model, &b, &(sk_trunk){.ids = v.ids, .tokens = p->rb.tokens});
+    x = sk_model_trunk(
+        p->model, &b,
+        &(sk_trunk){.ids = v.ids, .tokens = p->rb.tokens, .gather_beside = o->table_in_ram});
     if (p->mtp) sk_mtp_keep(p->mtp, &b, x);
     if (full) {
         x = sk_model_head(p->model, &b, x);
@@ -142,6 +155,7 @@ static sk_code open_in(sk_program *p, const sk_ckpt *ck, sk_status *st)
         const sk_state_size size = {o->slots, o->ctx, p->width, act_type(o)};
         const sk_mtp_options mtp = {o->draft != NULL, o->drafter.per_stream, o->drafter.k};
         SK_TRY(sk_model_open(&p->model, ck, &p->space, "target.", &size, st));
+        SK_TRY(check_table(p, st));
         if (o->drafter.kind == SK_DRAFTER_MTP)
             SK_TRY(sk_mtp_open(&p->mtp, p->model, o->draft ? o->draft : ck, &p->space, &size, &mtp,
                                st));
@@ -209,7 +223,10 @@ static sk_code build_score(sk_score *s, sk_program *p, const uint8_t *want, sk_s
     const int32_t n_layer = sk_model_config(p->model)->n_layer;
     sk_view *layers = NULL;
     sk_view x, ple_rows = SK_VIEW_NONE, mtp_logits = SK_VIEW_NONE;
-    sk_trunk t = {.tokens = p->rb.tokens, .settle = true, .layer = want + SK_TAP_LAYER};
+    sk_trunk t = {.tokens = p->rb.tokens,
+                  .settle = true,
+                  .gather_beside = p->options.table_in_ram,
+                  .layer = want + SK_TAP_LAYER};
     sk_builder b;
     SK_TRY(sk_mem_new((void **)&layers, (size_t)n_layer, sizeof *layers, "score taps", st));
     pass_builder(&b, p, &s->pass, st);

@@ -28,6 +28,7 @@ typedef struct sk_options {
     int32_t device;        // CUDA device, or -1: the CPU
     sk_mode mode;          // how a device runs rounds
     bool edges;            // programmatic edges, where the device has them
+    bool table_in_ram;     // a table of which few rows are read stays in pinned host memory
     bool capacities;       // rounds of smaller capacities too; a device has them anyway
     sk_drafter drafter;
     const sk_ckpt *draft; // the drafter's own checkpoint, NULL: it is in the target's

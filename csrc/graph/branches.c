@@ -1,5 +1,4 @@
-/* Forks and joins on a device, on a plan made for it: no recipe has a side branch yet. See once.h.
- */
+/* Forks and joins on a device, on a plan made for it. See once.h. */
 #include "graph/once.h"
 
 #include "base/layout.h"

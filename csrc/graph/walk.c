@@ -192,8 +192,8 @@ sk_code sk_walk_run(const sk_walk *w, const sk_bound *b, sk_stage from, sk_stage
     for (size_t i = 0; i < plan->n_steps; i += (size_t)n) {
         n = 1;
         if (plan->steps[i].stage < from || plan->steps[i].stage > to) continue;
-        if (w->omit >> plan->steps[i].op & 1) continue;
         SK_TRY(forks_and_joins(&c, (int32_t)i, st));
+        if (w->omit >> plan->steps[i].op & 1) continue;
         SK_TRY(launch(&c, i, &n, st));
     }
     return forks_and_joins(&c, (int32_t)plan->n_steps, st);

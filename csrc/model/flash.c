@@ -115,16 +115,24 @@ void sk_flash_layer_steps(const sk_flash_layer *l, const sk_config *c, sk_builde
 
 /* ---- trunk ----------------------------------------------------------------------------------- */
 
-static void add_ngrams(const sk_flash_ple *p, const sk_config *c, sk_builder *b, sk_view s,
-                       const sk_trunk *t)
+/* Rows of the table by the tokens, act [P, heads * row]. */
+static sk_view gather(const sk_flash_ple *p, const sk_config *c, sk_builder *b, const sk_trunk *t)
 {
     sk_ngrams grams = p->grams;
-    sk_view y[2], rows, gated, normed, z;
+    sk_view rows;
     sk_b_at(b, "blk.%d.ple", (int)c->hybrid.ple_layer);
     grams.tokens = t->tokens;
     rows = sk_b_ngram_rows(b, t->ids, &grams);
     if (t->ple_rows) *t->ple_rows = rows;
-    sk_b_linear(b, sk_b_gather_heads(b, rows, &grams), p->in, 2, y);
+    return sk_b_gather_heads(b, rows, &grams);
+}
+
+static void add_ngrams(const sk_flash_ple *p, const sk_config *c, sk_builder *b, sk_view s,
+                       sk_view grams, const sk_trunk *t)
+{
+    sk_view y[2], gated, normed, z;
+    sk_b_at(b, "blk.%d.ple", (int)c->hybrid.ple_layer);
+    sk_b_linear(b, grams, p->in, 2, y);
     gated = sk_b_ple_gate(b, y[0], y[1], s, &p->gate, &normed);
     z = sk_b_conv(b, normed, p->taps, p->rows.window, p->dilation);
     sk_b_window_take(b, normed, &p->rows, t->settle);
@@ -136,14 +144,27 @@ static sk_view trunk(const sk_model *m, sk_builder *b, const sk_trunk *t)
 {
     const sk_flash *w = m->self;
     const sk_config *c = &m->config;
-    sk_view s;
+    const bool beside = t->gather_beside && c->hybrid.ple_layer >= 0;
+    sk_view s, grams = SK_VIEW_NONE;
+    int32_t branch = 0;
+    if (beside) {
+        branch = sk_b_fork(b);
+        grams = gather(&w->ple, c, b, t);
+        sk_b_main(b);
+    }
     sk_b_at(b, "embd");
     s = sk_b_stream_copy(b, sk_b_gather_rows(b, w->embd, t->ids, 1), c->hybrid.n_stream);
     for (int i = 0; i < c->n_layer; i++) {
         const bool last = t->cache_only && i + 1 == c->n_layer;
         char at[16];
         (void)snprintf(at, sizeof at, "blk.%d", i);
-        if (i == c->hybrid.ple_layer) add_ngrams(&w->ple, c, b, s, t);
+        if (i == c->hybrid.ple_layer) {
+            if (beside)
+                sk_b_join(b, branch);
+            else
+                grams = gather(&w->ple, c, b, t);
+            add_ngrams(&w->ple, c, b, s, grams, t);
+        }
         sk_flash_layer_steps(&w->layers[i], c, b, s, at, t->settle, last);
         if (last) return (sk_view)SK_VIEW_NONE;
         if (t->layer && t->layer[i]) t->out[i] = sk_b_copy_rows(b, s);

@@ -341,6 +341,7 @@ static sk_code bind_ple(sk_flash_ple *p, sk_binder *b, const sk_config *c)
     p->dilation = h->ngram;
     SK_TRY(bind_table(&p->grams, b, c, &rows));
     b->space->bufs[p->grams.table].as_is = true; // rows are gathered, nothing is multiplied
+    b->space->bufs[p->grams.table].sparse = true;
     if (rows > INT32_MAX)
         return SK_FAIL(b->st, SK_UNSUPPORTED,
                        "%s: table of n-grams: expected at most 2147483647 rows, found %lld",

@@ -35,6 +35,8 @@ typedef struct sk_trunk {
     // The trunk ends once every layer's state is written, without a result: the prefill of all but
     // the last token needs no more.
     bool cache_only;
+    // Rows of the hashed embedding are gathered beside the first layers, as they come from afar.
+    bool gather_beside;
     const uint8_t *layer; // [n_layer] flags, or NULL: copy the residual after that layer
     sk_view *out;         // [n_layer] F32 [P, width] copies
     sk_view *ple_rows;    // NULL, or I32 [P, G] rows of the hashed embedding where there is one

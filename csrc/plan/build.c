@@ -89,6 +89,19 @@ void sk_b_step(sk_builder *b, enum sk_op op, const void *args)
         b->rc = sk_plan_append(b->plan, op, args, b->stage, b->branch, b->label, b->st);
 }
 
+int32_t sk_b_fork(sk_builder *b)
+{
+    if (b->rc == SK_OK) b->rc = sk_plan_fork(b->plan, &b->branch, b->st);
+    return b->branch;
+}
+
+void sk_b_main(sk_builder *b) { b->branch = 0; }
+
+void sk_b_join(sk_builder *b, int32_t branch)
+{
+    if (b->rc == SK_OK) b->rc = sk_plan_join(b->plan, branch, b->st);
+}
+
 void sk_b_result(sk_builder *b, sk_view v)
 {
     if (b->rc == SK_OK) b->rc = sk_plan_result(b->plan, v.buf, b->st);

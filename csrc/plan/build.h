@@ -36,6 +36,12 @@ SK_MUST_USE sk_code sk_b_finish(sk_builder *b);
 /* Label of the steps that follow. */
 void sk_b_at(sk_builder *b, const char *fmt, ...) SK_PRINTF(2, 3);
 
+/* Steps that follow go to a new side branch, until sk_b_main; its number. It may run beside the
+ * main ones until sk_b_join, ahead of which nothing on the main branch uses what it writes. */
+int32_t sk_b_fork(sk_builder *b);
+void sk_b_main(sk_builder *b);
+void sk_b_join(sk_builder *b, int32_t branch);
+
 sk_view sk_b_buf(sk_builder *b, int32_t buf); // whole buffer
 sk_view sk_b_temp(sk_builder *b, const char *name, sk_dtype type, int32_t rank, const int64_t *dim);
 sk_view sk_b_heads(sk_view x, int32_t n_head); // [P, H*D] seen as [P, H, D]

@@ -40,6 +40,7 @@ typedef struct sk_buf {
     const uint8_t **pieces; // a weight in pieces: where each is, owned by the space; else NULL
     int32_t n_pieces;       // source is the first of them
     bool as_is;             // weights: no product multiplies by it, so no device reorders it
+    bool sparse;            // weights: a pass reads a few rows of many, so they may stay far away
 } sk_buf;
 
 typedef struct sk_space {

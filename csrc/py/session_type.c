@@ -86,11 +86,11 @@ static int parse_options(PyObject *args, PyObject **checkpoint, PyObject **draft
     PyObject *progress = Py_None;
     const char *kernels;
     int slots, ctx, chunk, threads, f32, poison, device, mode, edges, kind, k, n_max, n_min,
-        per_stream;
+        per_stream, in_ram;
     *draft = Py_None;
-    if (!PyArg_ParseTuple(args, "O(iiiipspiipiiiip)|OO", checkpoint, &slots, &ctx, &chunk, &threads,
-                          &f32, &kernels, &poison, &device, &mode, &edges, &kind, &k, &n_max,
-                          &n_min, &per_stream, &progress, draft))
+    if (!PyArg_ParseTuple(args, "O(iiiipspiipiiiipp)|OO", checkpoint, &slots, &ctx, &chunk,
+                          &threads, &f32, &kernels, &poison, &device, &mode, &edges, &kind, &k,
+                          &n_max, &n_min, &per_stream, &in_ram, &progress, draft))
         return -1;
     *o = (sk_options){.slots = slots,
                       .ctx = ctx,
@@ -101,6 +101,7 @@ static int parse_options(PyObject *args, PyObject **checkpoint, PyObject **draft
                       .device = device,
                       .mode = (sk_mode)mode,
                       .edges = edges != 0,
+                      .table_in_ram = in_ram != 0,
                       .drafter = {(sk_drafter_kind)kind, k, n_max, n_min, per_stream != 0}};
     (void)snprintf(o->kernels, sizeof o->kernels, "%s", kernels);
     if (progress != Py_None) o->progress = (sk_progress){tell, progress};

@@ -124,6 +124,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--no-edges", action="store_true", help="a GPU's kernels wait for each other to end"
     )
+    run.add_argument(
+        "--embedding-table", default="device", choices=("device", "ram"),
+        help="where a table of hashed n-grams is: a GPU's memory, or pinned host memory",
+    )  # fmt: skip
     run.add_argument("--slots", type=int, default=1, metavar="N", help="requests side by side")
     run.add_argument("--context", type=int, default=4096)
     run.add_argument("--numerics", default="bf16", choices=("bf16", "f32"), help="f32: CPU only")
@@ -380,7 +384,8 @@ def _run(args: argparse.Namespace) -> None:
         with Engine(
             demo_file() if args.demo else args.model, drafter=args.draft, device=args.device,
             slots=args.slots, context=args.context, numerics=args.numerics, mode=args.mode,
-            edges=not args.no_edges, threads=args.threads, kernels=args.kernels, progress=progress,
+            edges=not args.no_edges, embedding_table=args.embedding_table, threads=args.threads,
+            kernels=args.kernels, progress=progress,
         ) as engine:  # fmt: skip
             for event in engine.stream(prompt, args.max_tokens, stop=args.stop,
                                        ignore_eos=args.ignore_eos):  # fmt: skip

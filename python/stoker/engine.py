@@ -30,6 +30,7 @@ ALL = -1  # SK_LICENCE_ALL
 AHEAD = 2  # at most SK_AHEAD_MAX
 MODES = ("graph", "eager", "direct")  # by sk_mode
 KERNELS = ("fast", "definition", "generic", "avx2", "avx512")
+TABLES = ("device", "ram")
 FINISH = {1: "stop", 2: "length", 3: "stop"}
 
 Ids = Sequence[int] | np.ndarray[Any, Any]
@@ -86,6 +87,9 @@ class Engine:
         tokenizer: instead of the checkpoint's own; a model without one still runs on ids.
         poison: fill scratch and dead transients with NaN (diagnosis).
         edges: programmatic edges between the kernels of a round, where the GPU has them.
+        embedding_table: where the table of hashed n-grams is: in the memory of the "device", or in
+            pinned host memory, "ram", from where a pass gathers its rows beside the first layers.
+            The same bits; of a model with such a table. The CPU has one memory.
         progress: called with (stage, done, total) while loading and prefilling.
 
     Raises:
@@ -109,6 +113,7 @@ class Engine:
         tokenizer: Tokenizer | None = None,
         poison: bool = False,
         edges: bool = True,
+        embedding_table: str = "device",
         progress: Progress | None = None,
     ) -> None:
         if progress is not None and not callable(progress):
@@ -121,6 +126,7 @@ class Engine:
         self.device = _pick_device(device, numerics)
         _one_of("mode", mode, MODES)
         _one_of("kernels", kernels, KERNELS)
+        _one_of("embedding_table", embedding_table, TABLES)
         threads = len(os.sched_getaffinity(0)) if threads is None else threads
         on_cpu = self.device == "cpu"
         if prefill_chunk is None:
@@ -145,7 +151,7 @@ class Engine:
                 (slots, context, prefill_chunk, threads, numerics == "f32", kernels,
                  bool(poison), -1 if on_cpu else int(self.device[5:]), MODES.index(mode),
                  bool(edges), KINDS[d.kind], d.proposals, d.n_max, d.n_min,
-                 d.hidden_norm == "per_stream"),
+                 d.hidden_norm == "per_stream", embedding_table == "ram"),
             )  # fmt: skip
         except BaseException:
             self._close_files()
@@ -162,6 +168,8 @@ class Engine:
             self.options["edges"] = self.config["edges"]
         if poison:
             self.options["poison"] = True
+        if embedding_table != "device":
+            self.options["embedding_table"] = embedding_table
         self._totals: dict[str, Any] | None = None
         self._busy = threading.Lock()
         self._progress("plan", 1, 1)

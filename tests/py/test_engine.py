@@ -476,6 +476,10 @@ def test_option_errors(tiny_path: Path) -> None:
         "kernels: expected fast or definition or generic or avx2 or avx512, found 'x'": {
             "kernels": "x"
         },
+        "embedding_table: expected device or ram, found 'disk'": {"embedding_table": "disk"},
+        "embedding_table: expected device for a model without a hashed embedding, found ram": {
+            "embedding_table": "ram"
+        },
         "seed: expected an integer, found 'a'": {"seed": "a"},
         "slots: expected a 32-bit integer": {"slots": 2**40},
         "drafter: expected none, ngram:K, mtp:K, planted:K or the path of a draft head, found "

@@ -241,6 +241,8 @@ def test_prefill_settles_what_rounds_do(case: Case, chunk: int, drafter: str) ->
         {"threads": 2},
         {"threads": 4, "poison": True},
         {"slots": 3, "context": 70},
+        {"embedding_table": "ram"},
+        {"embedding_table": "ram", "poison": True},
     ],
     ids=str,
 )
@@ -259,6 +261,19 @@ def test_what_may_not_change_a_bit(case: Case, options: dict) -> None:
                 if drafter == "planted:8":
                     e.plant(story.tokens, [8, 3, 0, 5])
                 told(case, e, story)
+
+
+def test_a_table_in_host_memory_is_gathered_beside(case: Case) -> None:
+    """In every plan, from before the first layer to the one that adds the rows."""
+    with case.engine("mtp:3", embedding_table="ram") as e:
+        assert e.options["embedding_table"] == "ram"
+        beside = e.plans
+    with case.engine("mtp:3") as e:
+        plans = e.plans
+    assert plans.keys() == beside.keys()
+    for name, plan in plans.items():
+        assert "beside steps" in str(beside[name]) and "beside steps" not in str(plan), name
+        assert beside[name].sha256 != plan.sha256
 
 
 @pytest.mark.parametrize("drafter", ["mtp:1", "mtp:8", "planted:8"])

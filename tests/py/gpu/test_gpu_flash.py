@@ -91,7 +91,8 @@ def test_what_is_refused() -> None:
 def test_modes_edges_and_poison(case: Case, drafter: str) -> None:
     for options in ({"mode": "eager"}, {"mode": "direct"}, {"edges": False}, {"poison": True},
                     {"mode": "eager", "edges": False}, {"mode": "direct", "poison": True},
-                    {"slots": 3, "context": 70}):  # fmt: skip
+                    {"slots": 3, "context": 70}, {"embedding_table": "ram"},
+                    {"embedding_table": "ram", "mode": "eager", "poison": True}):  # fmt: skip
         with case.engine(drafter, **options) as e:
             for story in case.stories:
                 if drafter == "planted:8":

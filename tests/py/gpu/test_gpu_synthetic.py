@@ -37,7 +37,7 @@ def test_the_host_makes_none_of_them() -> None:
     ck = stoker.synthetic("llama", quant="q8_0", layers=8, seed=3)
     before = resident()
     with stoker.Engine(ck, device="cuda:0", context=64) as engine:
-        weights = engine.memory()["device: weights, packed"]
+        weights = engine.memory["device: weights, packed"]
         assert resident() - before < weights / 8
         prompt = list(range(20, 40))
         tokens = engine.generate(prompt, max_tokens=8).ids
