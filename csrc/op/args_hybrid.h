@@ -147,6 +147,7 @@ typedef struct sk_stream_add_args {
 } sk_stream_add_args;
 
 /* First half of a hyper-connection ahead of a block. With a = round(s * gain) to the type of low:
+ *     factor = n_i of each stream
  *     y_j = sum over streams i, ascending, from zero, fused, of n_i * (W_j a)_i
  *     low = round(silu(y_0 / S))      inject = 2 / (1 + exp(-y_1 / S))
  * (W a)_i is what linear gives for a row in which all streams but i are 0. */
@@ -156,20 +157,21 @@ typedef struct sk_hyper_down_args {
     sk_view count;  // I32 [1]
     sk_view w[2];   // any weight type: [R, S*D]; [S, S*D], optional
     sk_view low;    // act [P, R]
+    sk_view factor; // F32 [P, S]
     sk_view inject; // F32 [P, S], where there is w[1]
     float eps;
 } sk_hyper_down_args;
 
 /* Second half: out = round(z / S), z the sum over streams i, ascending, from zero, fused, of
- *     1 / (1 + exp(-(W low)_i)) * ((s_i * n_i) * gain_i) */
+ *     1 / (1 + exp(-(W low)_i)) * ((s_i * factor_i) * gain_i) */
 typedef struct sk_hyper_mix_args {
-    sk_view low;   // act [P, R]
-    sk_view w;     // any weight type [S*D, R]
-    sk_view s;     // F32 [P, S, D]
-    sk_view gain;  // F32 [S*D]
-    sk_view count; // I32 [1]
-    sk_view out;   // act [P, D]
-    float eps;
+    sk_view low;    // act [P, R]
+    sk_view w;      // any weight type [S*D, R]
+    sk_view s;      // F32 [P, S, D]
+    sk_view factor; // F32 [P, S], of the first half
+    sk_view gain;   // F32 [S*D]
+    sk_view count;  // I32 [1]
+    sk_view out;    // act [P, D]
 } sk_hyper_mix_args;
 
 /* What a block gave goes back into all streams: s[r, i] = inject[r, i] * x[r] + s[r, i], fused. */

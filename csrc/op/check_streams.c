@@ -51,6 +51,7 @@ static void check_hyper_down(const sk_hyper_down_args *a, sk_checker *c)
     if (injects)
         sk_want(c, "w[1]", &a->w[1], SK_TYPES_WEIGHT, 2, s->dim[1], s->dim[1] * s->dim[2], 0, 0);
     sk_want(c, "low", &a->low, SK_TYPES_ACT, 2, s->dim[0], a->w[0].dim[0], 0, 0);
+    sk_want(c, "factor", &a->factor, SK_TYPES_F32, 2, s->dim[0], s->dim[1], 0, 0);
     want_present(c, "inject", &a->inject, injects, injects ? "w[1] is present" : "w[1] is absent");
     if (injects) sk_want(c, "inject", &a->inject, SK_TYPES_F32, 2, s->dim[0], s->dim[1], 0, 0);
     sk_want_eps(c, a->eps);
@@ -63,11 +64,11 @@ static void check_hyper_mix(const sk_hyper_mix_args *a, sk_checker *c)
     sk_want(c, "low", low, SK_TYPES_ACT, 2, SK_ANY, SK_ANY, 0, 0);
     want_streams(c, "s", s, low->dim[0]);
     sk_want(c, "w", &a->w, SK_TYPES_WEIGHT, 2, s->dim[1] * s->dim[2], low->dim[1], 0, 0);
+    sk_want(c, "factor", &a->factor, SK_TYPES_F32, 2, s->dim[0], s->dim[1], 0, 0);
     want_gain(c, "gain", &a->gain, s);
     sk_want_count(c, &a->count);
     sk_want(c, "out", &a->out, SK_TYPES_ACT, 2, s->dim[0], s->dim[2], 0, 0);
     sk_want_type(c, "out", &a->out, "low", low);
-    sk_want_eps(c, a->eps);
 }
 
 static void check_hyper_inject(const sk_hyper_inject_args *a, sk_checker *c)

@@ -190,16 +190,17 @@ sk_view sk_b_hyper(sk_builder *b, sk_view s, const sk_hyper *h, sk_view *inject)
     d.w[0] = sk_b_buf(b, h->down);
     d.w[1] = sk_b_buf(b, h->inject);
     d.low = rows_of(b, "low", b->act, d.w[0].dim[0]);
+    d.factor = rows_of(b, "factor", SK_F32, h->n_stream);
     d.eps = h->eps;
     if (h->inject >= 0) d.inject = rows_of(b, "inject", SK_F32, h->n_stream);
     sk_b_step(b, SK_OP_hyper_down, &d);
     m.low = d.low;
     m.w = sk_b_buf(b, h->up);
     m.s = d.s;
+    m.factor = d.factor;
     m.gain = d.gain;
     m.count = b->count;
     m.out = rows_of(b, "mix", b->act, dim);
-    m.eps = h->eps;
     sk_b_step(b, SK_OP_hyper_mix, &m);
     if (inject) *inject = d.inject;
     return m.out;

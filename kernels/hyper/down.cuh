@@ -17,7 +17,7 @@ struct down_views {
     const uint8_t *own; // packed F32 [S, S*D] that is multiplied here, or NULL
     __nv_bfloat16 *all; // [P, S*D] or NULL
     __nv_bfloat16 *one; // [P*S, S*D] or NULL
-    float *factor;      // [P, S]
+    rows<float> factor; // [P, S]
     float *part;        // [P, S, S] of `own`
     int32_t *live;      // rows of `one` that mean something
     int32_t n_streams, n;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kNormBlockMax) scale_streams(down_views v, pas
     }
     if (one) clear_others(v, v.one + at * columns, i);
     const double squares = block_sum(lane_squares(s, v.n, t, v.wide), room);
-    if (t.lane == 0) v.factor[at] = norm_factor(squares, v.n, v.eps);
+    if (t.lane == 0) v.factor[r][i] = norm_factor(squares, v.n, v.eps);
     if (v.own) put_own(acc, v, v.part + at * v.n_streams, own_room);
 }
 
@@ -123,7 +123,7 @@ struct down_parts {
 };
 
 struct down_sums {
-    const float *factor; // [P, S]
+    rows<const float> factor; // [P, S]
     down_parts low_part, inject_part;
     rows<__nv_bfloat16> low;
     rows<float> inject;
@@ -133,7 +133,7 @@ struct down_sums {
 /* y / S of output o. */
 __device__ inline float down_sum(const down_sums &v, const down_parts &part, int32_t r, int32_t o)
 {
-    const float *n = v.factor + static_cast<int64_t>(r) * v.n_streams;
+    const float *n = v.factor[r];
     const float *y = part.p + r * part.row + o;
     float sum = 0;
 #pragma unroll 4

@@ -1,5 +1,5 @@
 /* Ops `hyper_down` and `hyper_mix` in mode BF16, with activations BF16 and streams in F32. Match
- * any weight that products have, up to 16 streams for the mix, any stride of streams and rows. The
+ * any weight that products have, any number of streams, any stride of streams and rows. The
  * products are launches of linear and linear_parts in between: a stream whose columns are whole
  * slices of the sum over K is left as a part; where they are not, every stream is a row of its own
  * with zeros elsewhere, S times the rows; w[1] in F32 of up to eight rows takes no launch. Would be
@@ -31,7 +31,6 @@ static uint64_t whole_lines(uint64_t n) { return (n + 255) & ~static_cast<uint64
 /* What lies in the step's scratch. */
 struct down_scratch {
     int32_t *live;
-    float *factor;  // [P, S]
     uint8_t *all;   // BF16 [P, S*D]
     uint8_t *one;   // BF16 [P*S, S*D]
     uint8_t *parts; // F32 [S, P, outputs of all products in parts]
@@ -58,7 +57,6 @@ static down_scratch down_scratch_of(const sk_hyper_down_args *a, uint8_t *work)
     };
     down_scratch s = {};
     s.live = reinterpret_cast<int32_t *>(take(4));
-    s.factor = reinterpret_cast<float *>(take(rows * n * 4));
     s.all = n_parts ? take(rows * columns * 2) : nullptr;
     s.one = padded ? take(rows * n * columns * 2) : nullptr;
     s.parts = take(rows * n * n_parts * 4);
@@ -171,7 +169,7 @@ static down_views down_views_of(const sk_hyper_down_args *a, const down_scratch 
         own ? a->w[1].p : nullptr,
         reinterpret_cast<__nv_bfloat16 *>(s.all),
         reinterpret_cast<__nv_bfloat16 *>(s.one),
-        s.factor,
+        rows_of<float>(a->factor),
         reinterpret_cast<float *>(s.other) + (before ? rows * n * a->w[0].dim[0] : 0),
         s.live,
         static_cast<int32_t>(n),
@@ -181,12 +179,11 @@ static down_views down_views_of(const sk_hyper_down_args *a, const down_scratch 
     };
 }
 
-static int32_t sum_of_streams(const sk_hyper_down_args *a, const down_scratch &s,
-                              const down_parts *of, const sk_launch *l)
+static int32_t sum_of_streams(const sk_hyper_down_args *a, const down_parts *of, const sk_launch *l)
 {
     const bool injects = sk_view_present(&a->w[1]);
     const down_sums v = {
-        s.factor,
+        rows_of<const float>(a->factor),
         of[0],
         of[1],
         rows_of<__nv_bfloat16>(a->low),
@@ -222,7 +219,7 @@ extern "C" int32_t sk_k_hyper_down(const sk_hyper_down_args *a, const sk_launch 
                             sk::down_views_of(a, s), sk::pass_of(l, a->count, a->s.dim[0]));
     if (rc == 0) rc = sk::part_products(a, s, of, l);
     if (rc == 0) rc = sk::row_products(a, s, of, l);
-    return rc ? rc : sk::sum_of_streams(a, s, of, l);
+    return rc ? rc : sk::sum_of_streams(a, of, l);
 }
 
 extern "C" uint64_t sk_k_hyper_mix_work(const sk_hyper_mix_args *a)
@@ -238,16 +235,15 @@ extern "C" int32_t sk_k_hyper_mix(const sk_hyper_mix_args *a, const sk_launch *l
     const sk::mix_views v = {
         sk::ptr<const float>(z),
         sk::heads_of<const float>(a->s),
+        sk::rows_of<const float>(a->factor),
         sk::ptr<const float>(a->gain),
         sk::rows_of<__nv_bfloat16>(a->out),
         static_cast<int32_t>(a->s.dim[1]),
         static_cast<int32_t>(dim),
-        a->eps,
         dim % 4 == 0 && sk::row_aligned(a->s, 16) && sk::row_aligned(a->gain, 16) &&
             sk::row_aligned(a->out, 8),
     };
     const auto parts = static_cast<unsigned>((dim + sk::kMixCols - 1) / sk::kMixCols);
-    if (v.n_streams > sk::kStreamsMax) return static_cast<int32_t>(cudaErrorInvalidValue);
     const int32_t rc = sk::whole_product(a->low, a->count, a->w, z, &in);
     if (rc != 0) return rc;
     return sk::launch(l, sk::mix_streams, dim3(parts, static_cast<unsigned>(rows)),

@@ -1,5 +1,4 @@
-/* Second half of a hyper-connection, behind its product: gates, norms and the sum over streams.
- * Each CTA works the factors of its row out again, in an order that the length alone decides. */
+/* Second half of a hyper-connection, behind its product: gates, norms and the sum over streams. */
 #pragma once
 
 #include "kernels/norm/norm.cuh"
@@ -7,36 +6,18 @@
 namespace sk
 {
 
-constexpr int32_t kStreamsMax = 16;
-constexpr int32_t kMixThreads = 256;
+constexpr int32_t kMixThreads = 64;
 constexpr int32_t kMixCols = 4 * kMixThreads; // outputs of a CTA, at most
 
 struct mix_views {
     const float *z; // [P, S*D] the product
     heads<const float> s;
+    rows<const float> factor;
     const float *gain;
     rows<__nv_bfloat16> out;
     int32_t n_streams, n;
-    float eps;
     int32_t wide; // streams are aligned for four elements at a time
 };
-
-/* Factors of all streams of the row; a barrier lies behind. */
-__device__ inline void mix_factors(const mix_views &v, int32_t r, double (*room)[32], float *factor)
-{
-    const team t = {static_cast<int32_t>(threadIdx.x), kMixThreads};
-    const int32_t lane = t.lane % 32, warp = t.lane / 32;
-    for (int32_t i = 0; i < v.n_streams; i++) {
-        const double sum = warp_sum(lane_squares(v.s.at(r, i), v.n, t, v.wide));
-        if (lane == 0) room[i][warp] = sum;
-    }
-    __syncthreads();
-    for (int32_t i = warp; i < v.n_streams; i += kMixThreads / 32) {
-        const double squares = warp_sum(lane < kMixThreads / 32 ? room[i][lane] : 0.0);
-        if (lane == 0) factor[i] = norm_factor(squares, v.n, v.eps);
-    }
-    __syncthreads();
-}
 
 __device__ inline float mixed(float sum, float z, float s, float factor, float gain)
 {
@@ -47,13 +28,10 @@ __device__ inline float mixed(float sum, float z, float s, float factor, float g
 /* Grid: parts of the outputs, rows. A thread has four of them. */
 __global__ void __launch_bounds__(kMixThreads) mix_streams(mix_views v, pass p)
 {
-    __shared__ double room[kStreamsMax][32];
-    __shared__ float factor[kStreamsMax];
     const int32_t r = static_cast<int32_t>(blockIdx.y);
     const int32_t k = 4 * static_cast<int32_t>(blockIdx.x * kMixThreads + threadIdx.x);
-    if (r >= wait_rows(p)) return;
-    mix_factors(v, r, room, factor);
-    if (k >= v.n) return;
+    if (r >= wait_rows(p) || k >= v.n) return;
+    const float *factor = v.factor[r];
     const float *z = v.z + static_cast<int64_t>(r) * v.n_streams * v.n;
     float4 sum = make_float4(0, 0, 0, 0);
     for (int32_t i = 0; i < v.n_streams; i++) {

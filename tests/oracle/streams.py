@@ -17,6 +17,11 @@ def factor(x, eps) -> float:
     return 1 / math.sqrt(total / np.size(x) + float(eps))
 
 
+def factors(s, eps):
+    """s [P, S, D]; [P, S]."""
+    return np.array([[factor(stream, eps) for stream in row] for row in s])
+
+
 def sigmoid(x):
     return 1 / (1 + np.exp(-np.asarray(x, F64)))
 

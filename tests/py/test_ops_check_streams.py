@@ -38,12 +38,16 @@ def half(*shape):
     ("hyper_down", "w__1", None, "inject: expected no view, as w[1] is absent"),
     ("hyper_down", "low", b16(P, 6), "expected [3, 5] BF16 or F32, found [3, 6] BF16"),
     ("hyper_down", "low", half(P, 5), "expected [3, 5] BF16 or F32, found [3, 5] F16"),
+    ("hyper_down", "factor", f32(P, 3), "expected [3, 2] F32, found [3, 3] F32"),
+    ("hyper_down", "factor", b16(P, S), "expected [3, 2] F32, found [3, 2] BF16"),
     ("hyper_down", "inject", None, "expected a view, as w[1] is present"),
     ("hyper_down", "inject", f32(P, 3), "expected [3, 2] F32, found [3, 3] F32"),
     ("hyper_mix", "low", half(P, 32), "expected [*, *] BF16 or F32, found [3, 32] F16"),
     ("hyper_mix", "w", f32(WIDE, 31), "expected [128, 32] of a weight type, found [128, 31] F32"),
     ("hyper_mix", "w", f32(D, 32), "expected [128, 32] of a weight type, found [64, 32] F32"),
     ("hyper_mix", "s", f32(P + 1, S, D), "expected [3, *, *] F32, found [4, 2, 64] F32"),
+    ("hyper_mix", "factor", f32(P + 1, S), "expected [3, 2] F32, found [4, 2] F32"),
+    ("hyper_mix", "factor", half(P, S), "expected [3, 2] F32, found [3, 2] F16"),
     ("hyper_mix", "gain", f32(D), "expected [128] F32, found [64] F32"),
     ("hyper_mix", "count", i32(1, 1), "expected [1] I32, found [1, 1] I32"),
     ("hyper_mix", "out", b16(P, WIDE), "expected [3, 64] BF16 or F32, found [3, 128] BF16"),
@@ -134,7 +138,7 @@ def test_rule(op, field, value, message):
     refuse(op, message if named else f"{name}: {message}", **{field: value})
 
 
-@pytest.mark.parametrize("op", ["hyper_down", "hyper_mix", "ple_gate", "mtp_join"])
+@pytest.mark.parametrize("op", ["hyper_down", "ple_gate", "mtp_join"])
 @pytest.mark.parametrize("value, found", EPS)
 def test_eps(op, value, found):
     refuse(op, f"eps: expected a finite number above 0, found {found}", eps=value)

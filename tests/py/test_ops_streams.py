@@ -43,18 +43,24 @@ def live(x, count):
 
 def hyper_down(s, gain, w, n_low, inject=None, kind="F32", table="definition", threads=2,
                count=None, eps=EPS):  # fmt: skip
-    """(low as stored, factors of injection or None)."""
+    """(low as stored, factors of streams, factors of injection or None)."""
     arg, low = act_out((len(s), n_low), kind)
+    norms = np.full(s.shape[:2], np.nan, F)
     factors = None if inject is None else np.full(s.shape[:2], np.nan, F)
     run("hyper_down", table, threads, s=s, gain=gain, count=live(s, count), w0=w, w1=inject,
-        low=arg, inject=factors, eps=eps)  # fmt: skip
-    return low, factors
+        low=arg, factor=norms, inject=factors, eps=eps)  # fmt: skip
+    return low, norms, factors
 
 
-def hyper_mix(low, w, s, gain, kind="F32", table="definition", threads=2, count=None):
+def norms_of(s, eps=EPS):
+    with np.errstate(all="ignore"):  # rows that mean nothing
+        return (1 / np.sqrt(np.square(s, dtype=np.float64).mean(-1) + eps)).astype(F)
+
+
+def hyper_mix(low, w, s, gain, kind="F32", table="definition", threads=2, count=None, eps=EPS):
     arg, out = act_out((len(s), s.shape[2]), kind)
-    run("hyper_mix", table, threads, low=low, w=w, s=s, gain=gain, count=live(s, count), out=arg,
-        eps=EPS)  # fmt: skip
+    run("hyper_mix", table, threads, low=low, w=w, s=s, gain=gain, factor=norms_of(s, eps),
+        count=live(s, count), out=arg)  # fmt: skip
     return out
 
 
@@ -110,12 +116,13 @@ def test_hyper_down(weight, n_streams, dim, kind, table):
     inject, inject_values = weights(weight, n_streams, wide, rng)
     s, gain = stream_values(rng, 5, n_streams, dim)
     gain /= np.abs(values).max() * wide**0.5 / 4  # sums of order one
-    low, factors = hyper_down(s, gain, w, 19, inject, kind, table)
+    low, norms, factors = hyper_down(s, gain, w, 19, inject, kind, table)
     want, want_factors = oracle.hyper_down(s, gain, values, inject_values, EPS, KEPT[kind])
     CLOSE[kind](low, want)
     close_elements(factors, want_factors)
-    assert same((low, factors), hyper_down(s, gain, w, 19, inject, kind, "definition", 1))
-    assert same((low, None), hyper_down(s, gain, w, 19, None, kind, table, 3))
+    close_elements(norms, oracle.factors(s, EPS))
+    assert same((low, norms, factors), hyper_down(s, gain, w, 19, inject, kind, "definition", 1))
+    assert same((low, norms, None), hyper_down(s, gain, w, 19, None, kind, table, 3))
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -138,13 +145,14 @@ def test_a_stream_is_linear_with_zeros(weight, n_streams, dim, kind, table):
     arg, want = act_out((4, 11), kind)
     run("silu_mul", table, gate=y / F(n_streams), up=np.ones((4, 11), F), count=ints(4), out=arg)
     eps = F(1e-12)
-    low, _ = hyper_down(s, gain, w, 11, None, kind, table, eps=eps)
+    low = hyper_down(s, gain, w, 11, None, kind, table, eps=eps)[0]
     assert low.tobytes() == want.tobytes()
     # Beside a weight that is multiplied in the other way.
     other, _ = weights("F32", n_streams, wide, rng)
     if dim % 32 == 0:
-        low, factors = hyper_down(s, gain, w, 11, other, kind, table, eps=eps)
-        _, alone = hyper_down(s, gain, other, n_streams, other, kind, table, eps=eps)
+        low, norms, factors = hyper_down(s, gain, w, 11, other, kind, table, eps=eps)
+        alone = hyper_down(s, gain, other, n_streams, other, kind, table, eps=eps)[2]
+        assert (norms == 1).all()
         assert low.tobytes() == want.tobytes() and factors.tobytes() == alone.tobytes()
 
 
@@ -152,10 +160,11 @@ def test_hyper_down_by_hand():
     s = np.array([[[3, 4], [0, 0]]], F)  # mean of squares 12.5 and 0
     w = np.array([[1, 1, 9, 9], [0, 0, 1, 1]], F)
     for table in TABLES:
-        low, inject = hyper_down(s, np.ones(4, F), w, 2, w, table=table, eps=F(3.5))
+        low, norms, inject = hyper_down(s, np.ones(4, F), w, 2, w, table=table, eps=F(3.5))
         y = 7 / 4 / 2  # the factor is 1/4, of the streams there are two
         assert np.allclose(low, [[y / (1 + np.exp(-y)), 0]], rtol=1e-6)
         assert np.allclose(inject, [[2 / (1 + np.exp(-y)), 1]], rtol=1e-6)
+        assert np.allclose(norms, [[1 / 4, 3.5**-0.5]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -174,7 +183,7 @@ def test_hyper_mix(weight, kind, table):
 
 
 def test_hyper_mix_by_hand():
-    s = np.array([[[3, -4], [1, 1]]], F)  # with eps 0 the factors are 1/sqrt(12.5) and 1
+    s = np.array([[[3, -4], [1, 1]]], F)  # the factors are 1/sqrt(12.5) and 1
     gain, n = np.array([1, 1, 2, -2], F), 12.5**-0.5
     for table in TABLES:
         got = hyper_mix(np.zeros((1, 3), F), np.ones((4, 3), F), s, gain, table=table)

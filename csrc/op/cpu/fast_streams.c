@@ -9,7 +9,7 @@ SK_AVX2 static void mix_piece(const sk_hyper_mix *m, int64_t r, int64_t first, i
     const int64_t n_streams = m->a->s.dim[1];
     const int64_t dim = m->a->s.dim[2];
     const float *z = (const float *)(const void *)sk_view_row(&m->z, r);
-    const float *n = (const float *)(const void *)sk_view_row(&m->n, r);
+    const float *n = (const float *)(const void *)sk_view_row(&m->a->factor, r);
     const float *gain = (const float *)(const void *)m->a->gain.p;
     const int32_t dtype = m->a->out.dtype;
     uint8_t *out = sk_view_row(&m->a->out, r);

@@ -61,7 +61,6 @@ typedef struct down {
     bool apart[2];   // the streams' columns of w[j] can be multiplied by themselves
     bool padded;     // there are S rows of `in` for each row
     sk_view in;      // act [P, S*D], or [P*S, S*D]
-    sk_view n;       // F32 [P, S]
     sk_view part[2]; // F32 [P, S, N_j]: (W_j a)_i
     sk_view live;    // I32 [1] rows of `in` that mean something, when it is padded
 } down;
@@ -87,7 +86,6 @@ static down down_parts(const sk_hyper_down_args *a, sk_arena *s)
     }
     d.in = sk_arena_take(s, a->low.dtype, 2,
                          (int64_t[]){d.padded ? n_rows * n_streams : n_rows, n_streams * dim});
-    d.n = sk_arena_take(s, SK_F32, 2, (int64_t[]){n_rows, n_streams});
     return d;
 }
 
@@ -153,7 +151,8 @@ static void scale_streams(void *ctx, int64_t begin, int64_t end, int32_t worker)
         if (d->padded) memset(in, 0, (size_t)bytes_of(d->in.dtype, d->in.dim[1]));
         in += bytes_of(d->in.dtype, i * dim);
         for (int64_t c = 0; c < dim; c++) sk_act_set(d->in.dtype, in, c, s[c] * gain[c]);
-        ((float *)(void *)d->n.p)[k] = sk_rms_factor(s, dim, d->a->eps);
+        ((float *)(void *)sk_view_row(&d->a->factor, k / n_streams))[i] =
+            sk_rms_factor(s, dim, d->a->eps);
     }
 }
 
@@ -161,7 +160,7 @@ static void scale_streams(void *ctx, int64_t begin, int64_t end, int32_t worker)
 static float down_sum(const down *d, int32_t j, int64_t r, int64_t o)
 {
     const int64_t n_streams = d->a->s.dim[1];
-    const float *n = (const float *)(const void *)sk_view_row(&d->n, r);
+    const float *n = (const float *)(const void *)sk_view_row(&d->a->factor, r);
     float y = 0;
     for (int64_t i = 0; i < n_streams; i++) y = fmaf(n[i], sk_stream_at(&d->part[j], r, i)[o], y);
     return y / (float)n_streams;
@@ -215,7 +214,6 @@ static mix mix_parts(const sk_hyper_mix_args *a, sk_arena *s)
 {
     mix m = {.rest = {.a = a}};
     m.rest.z = sk_arena_take(s, SK_F32, 2, (int64_t[]){a->s.dim[0], a->w.dim[0]});
-    m.rest.n = sk_arena_take(s, SK_F32, 2, a->s.dim);
     sk_args_clear(SK_OP_linear, &m.product);
     m.product.x = a->low;
     m.product.count = a->count;
@@ -224,24 +222,12 @@ static mix mix_parts(const sk_hyper_mix_args *a, sk_arena *s)
     return m;
 }
 
-static void factor_streams(void *ctx, int64_t begin, int64_t end, int32_t worker)
-{
-    const sk_hyper_mix *m = ctx;
-    const int64_t n_streams = m->a->s.dim[1];
-    (void)worker;
-    for (int64_t k = begin; k < end; k++)
-        ((float *)(void *)m->n.p)[k] = sk_rms_factor(
-            sk_stream_at(&m->a->s, k / n_streams, k % n_streams), m->a->s.dim[2], m->a->eps);
-}
-
 void sk_hyper_mix_run(const sk_hyper_mix_args *a, const sk_cpu *cpu, sk_pool_fn pieces)
 {
     const int64_t n_rows = sk_live_rows(&a->count, a->s.dim[0]);
     sk_arena s = {.base = cpu->work};
     mix m = mix_parts(a, &s);
     sk_run_part(SK_OP_linear, &m.product, cpu, &s);
-    sk_pool_run(cpu->pool, n_rows * a->s.dim[1], 1 + GRAIN / 4 / a->s.dim[2], factor_streams,
-                &m.rest);
     sk_pool_run(cpu->pool, n_rows * sk_mix_pieces(a->s.dim[2]),
                 1 + GRAIN / 8 / SK_MIX_COLS / a->s.dim[1], pieces, &m.rest);
 }

@@ -18,7 +18,6 @@ static inline float *sk_stream_at(const sk_view *s, int64_t r, int64_t i)
 typedef struct sk_hyper_mix {
     const sk_hyper_mix_args *a;
     sk_view z; // F32 [P, S*D] W low
-    sk_view n; // F32 [P, S]
 } sk_hyper_mix;
 
 /* Element d of row r, before it is rounded. */
@@ -27,7 +26,7 @@ static inline float sk_hyper_mix_at(const sk_hyper_mix *m, int64_t r, int64_t d)
     const int64_t n_streams = m->a->s.dim[1];
     const int64_t dim = m->a->s.dim[2];
     const float *z = (const float *)(const void *)sk_view_row(&m->z, r);
-    const float *n = (const float *)(const void *)sk_view_row(&m->n, r);
+    const float *n = (const float *)(const void *)sk_view_row(&m->a->factor, r);
     const float *gain = (const float *)(const void *)m->a->gain.p;
     float sum = 0;
     for (int64_t i = 0; i < n_streams; i++) {

@@ -8,12 +8,10 @@
 #define HEAD_MAX 256 // elements of an attention head
 #define KEYS_MAX 128 // elements of a key of the delta rule: a matrix lies in registers
 #define SPLIT    128 // ordinals of a split of attend_blocks
-// What lies in shared memory: a key of an index, its queries in F32, routes of a row, the sums of
-// streams.
+// What lies in shared memory: a key of an index, its queries in F32, routes of a row.
 #define KEY_MAX     8192
 #define QUERIES_MAX 12288
 #define ROUTES_MAX  64
-#define STREAMS_MAX 16
 
 static sk_code refuse(sk_status *st, enum sk_op op, const char *field, const char *expected,
                       const char *found)
@@ -192,9 +190,6 @@ static sk_code check_hybrid(enum sk_op op, const void *args, sk_status *st)
     case SK_OP_route_topk:
         return check_most(op, "ids", "at most 64 routes of a row",
                           ((const sk_route_topk_args *)args)->ids.dim[1], ROUTES_MAX, st);
-    case SK_OP_hyper_mix:
-        return check_most(op, "s", "at most 16 streams",
-                          ((const sk_hyper_mix_args *)args)->s.dim[1], STREAMS_MAX, st);
     default:
         return SK_OK;
     }

@@ -301,18 +301,24 @@ def test_gate_add():
 
 
 def hyper_down(s, gain, w, n_low, inject=None, table="cuda", count=None):
-    """(low as stored, factors of injection or None)."""
+    """(low as stored, factors of streams, factors of injection or None)."""
     arg, low = act_out((len(s), n_low), "BF16")
+    norms = np.full(s.shape[:2], np.nan, F)
     factors = None if inject is None else np.full(s.shape[:2], np.nan, F)
     run("hyper_down", table, THREADS, s=s, gain=gain, count=ints(len(s) if count is None else count),
-        w0=w, w1=inject, low=arg, inject=factors, eps=EPS)  # fmt: skip
-    return low, factors
+        w0=w, w1=inject, low=arg, factor=norms, inject=factors, eps=EPS)  # fmt: skip
+    return low, norms, factors
+
+
+def norms_of(s):
+    with np.errstate(all="ignore"):  # rows that mean nothing
+        return (1 / np.sqrt(np.square(s, dtype=np.float64).mean(-1) + EPS)).astype(F)
 
 
 def hyper_mix(low, w, s, gain, table="cuda", count=None):
     arg, out = act_out((len(s), s.shape[2]), "BF16")
     run("hyper_mix", table, THREADS, low=rounded(low), w=w, s=s, gain=gain,
-        count=ints(len(s) if count is None else count), out=arg, eps=EPS)  # fmt: skip
+        factor=norms_of(s), count=ints(len(s) if count is None else count), out=arg)  # fmt: skip
     return out
 
 
@@ -337,14 +343,16 @@ def test_hyper_down(kind, other):
         whole = hyper_down(s, gain, w, n, inject)
         close_bf16(whole[0][:9], from_bf16(want[0]))
         close_elements(whole[1][:9], want[1])
+        close_elements(whole[2][:9], want[2])
         for p in (1, 5, 9, 20, 40, 41):
             got = hyper_down(s[:p], gain, w, n, inject)
             assert same(got, [x[:p] for x in whole]), (n_streams, dim, p)
-        assert same(hyper_down(s[:5], gain, w, n), (whole[0][:5], None))
+        assert same(hyper_down(s[:5], gain, w, n), (whole[0][:5], whole[1][:5], None))
         for count, p in ((0, 5), (3, 5), (9, 40), (7, 64)):
             got = hyper_down(behind(s, count, p), gain, w, n, inject, count=count)
             assert same([x[:count] for x in got], [x[:count] for x in whole])
-            assert (got[0][count:] == 0x7FC0).all() and np.isnan(got[1][count:]).all()
+            assert (got[0][count:] == 0x7FC0).all()
+            assert np.isnan(got[1][count:]).all() and np.isnan(got[2][count:]).all()
         apart = rows_apart(s[:5])
         assert same(hyper_down(apart, gain, w, n, inject), [x[:5] for x in whole])
 
@@ -381,6 +389,7 @@ def test_hyper_connections_of_flash_next():
         want = hyper_down(s, scale, w, n, inject, "definition")
         near("BF16", whole[0], want[0])
         close_elements(whole[1], want[1])
+        close_elements(whole[2], want[2])
         low = from_bf16(want[0]) / np.abs(up_values).max()
         mixed = hyper_mix(low, up, s, gain)
         close_bf16(mixed, from_bf16(hyper_mix(low, up, s, gain, "definition")))
