@@ -29,6 +29,7 @@ typedef struct sk_options {
     sk_mode mode;          // how a device runs rounds
     bool edges;            // programmatic edges, where the device has them
     bool capacities;       // rounds of smaller capacities too; a device has them anyway
+    bool sizes_only;       // nothing will run: no weight is looked at but for what constants need
     sk_drafter drafter;
     const sk_ckpt *draft; // the drafter's own checkpoint, NULL: it is in the target's
     sk_progress progress;
