@@ -32,9 +32,9 @@ static int put(PyObject *list, PyObject *item)
     return rc;
 }
 
-/* (name, role, area or None, type, bytes there, bytes as stored, flag, of a row, positions of a row).
- * The flag: of a weight, is it computed at load; else, is it part of a request's settled state. The
- * last two are 0 where the buffer does not grow with the context. */
+/* (name, role, area or None, type, bytes there, bytes as stored, flag, of a row, positions of a
+ * row). The flag: of a weight, is it computed at load; else, is it part of a request's settled
+ * state. The last two are 0 where the buffer does not grow with the context. */
 static PyObject *buffer_tuple(const sk_program *p, size_t at)
 {
     const sk_buf *b = &p->space.bufs[at];
