@@ -27,8 +27,8 @@ LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")  # no stable ABI there
 LINK = ["-shared", "-pthread", "-Wl,--exclude-libs,ALL", "-Wl,-z,now", "-Wl,-z,relro"]
 # With nvcc these files take the place of those that say that there is no CUDA.
 STAND_INS = {
-    "csrc/dev/dev_null.c": "csrc/dev/dev_cuda*.c",
-    "csrc/op/cuda/null.c": "csrc/op/cuda/[!n]*.c",
+    "csrc/dev/dev_null.c": ["csrc/dev/dev_cuda*.c"],
+    "csrc/op/cuda/null.c": ["csrc/op/cuda/group.c", "csrc/op/cuda/table.c"],
 }
 TOLD = ("csrc/py/module.c", "csrc/dev/dev")  # where the SK_BUILD_ macros are seen
 
@@ -173,7 +173,8 @@ class BuildExt(build_ext):
             if null not in sources:
                 continue
             at = sources.index(null)
-            sources[at : at + 1] = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(real))
+            found = sorted(p for pattern in real for p in ROOT.glob(pattern))
+            sources[at : at + 1] = [str(p.relative_to(ROOT)) for p in found]
         for src in sources:
             binding = src.startswith("csrc/py/")
             own = ["-Wno-pedantic", "-Wno-write-strings"] * binding  # slots: void *, char *

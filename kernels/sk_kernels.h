@@ -63,7 +63,10 @@ int32_t sk_k_has_edges(void);
 /* ---- packed weights: the order in which the products consume them ------------------------------
  */
 
-/* 1 when weights of this sk_dtype have kernels. */
+/* What is only computed is in csrc/op/cuda/sizes.c, by the kernels' own sizes.h, and there in every
+ * build: sk_k_packs .. sk_k_packed_bytes, sk_k_part_unit, sk_k_gathers, sk_k_*_work.
+ *
+ * 1 when weights of this sk_dtype have kernels. */
 int32_t sk_k_packs(int32_t dtype);
 /* 1 when such weights may have scales beside them. */
 int32_t sk_k_scales(int32_t dtype);
@@ -90,7 +93,8 @@ int64_t sk_k_part_unit(int32_t dtype, int64_t k);
 /* 1 when gather_heads has kernels for tables of this sk_dtype, which stay in file order. */
 int32_t sk_k_gathers(int32_t dtype);
 
-/* Scratch bytes that the linear and attention families want; functions of shapes only. */
+/* Scratch bytes; functions of shapes and the tier's bound only, and what is enough for one bound is
+ * enough for all below it. */
 uint64_t sk_k_linear_work(int64_t rows, int64_t k, int64_t n_out, int32_t n_hidden);
 uint64_t sk_k_attend_work(int64_t rows, int64_t heads, int64_t kv_heads, int64_t dim,
                           int32_t ctx_bound);

@@ -12,39 +12,12 @@
 namespace sk
 {
 
-constexpr int32_t kDecodeRows = 40; // widest pass whose rows are rotated where they are used
+constexpr int32_t kDecodeRows = SK_ATTEND_DECODE_ROWS;
 constexpr int32_t kSharedMost = 227 * 1024;
-constexpr int64_t kPartBytes = 64 << 20; // splits of the rows of one launch, unless of one row
-constexpr int64_t kWorkAlign = 256;
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
-/* Ordinals of the largest chunk whose cells and everything else fit into an SM. */
-static int32_t chunk_cells(int64_t dim) { return dim <= 64 ? 512 : dim <= 128 ? 256 : 128; }
-
-static int64_t splits_of(int64_t ordinals) { return (ordinals + kSplit - 1) / kSplit; }
-
-/* Bytes of one row's splits, in whole chunks. */
-static int64_t part_bytes(int64_t heads, int64_t dim, int64_t ordinals)
-{
-    const int64_t n_splits = splits_of(round_up(ordinals, chunk_cells(dim)));
-    return heads * n_splits * (dim + 2) * 4;
-}
-
-/* Rows of one launch when splits go through scratch. The tier decides, not the window, so that the
- * scratch is enough for any window. */
-static int64_t rows_at_once(int64_t rows, int64_t heads, int64_t dim, int32_t ctx_bound)
-{
-    const int64_t fit = kPartBytes / part_bytes(heads, dim, ctx_bound);
-    return fit < 1 ? 1 : fit < rows ? fit : rows;
-}
-
-static int64_t turned_bytes(int64_t rows, int64_t heads, int64_t dim)
-{
-    return rows > kDecodeRows ? round_up(rows * heads * dim * 2, kWorkAlign) : 0;
-}
 
 static bool on(const sk_view &v, int64_t bytes)
 {
@@ -69,10 +42,10 @@ template <typename Args> static attend_task task_of(const Args *a, const sk_laun
     attend_task t = task_of_args(a);
     const int64_t bound = a->window > 0 && a->window < l->ctx_bound ? a->window : l->ctx_bound;
     const int64_t whole = round_up(bound < 1 ? 1 : bound, kSplit);
-    const int64_t most = chunk_cells(a->q.dim[2]);
+    const int64_t most = sk_attend_chunk_cells(a->q.dim[2]);
     t.window = a->window;
     t.cells = static_cast<int32_t>(whole < most ? whole : most);
-    t.n_splits = static_cast<int32_t>(splits_of(round_up(whole, t.cells)));
+    t.n_splits = static_cast<int32_t>(sk_attend_splits(round_up(whole, t.cells)));
     t.rows_ready = l->rows_ready;
     return t;
 }
@@ -154,7 +127,7 @@ static int32_t launch_all(attend_task t, const sk_launch *l, int64_t n_kv, uint8
     if (t.n_splits * kSplit > t.cells) {
         // From the caches alone nothing is loaded early: two CTAs on an SM, one loads, one works.
         if (!fresh && t.cells > kSplit) t.cells /= 2;
-        step = rows_at_once(t.capacity, heads, t.form.dim, l->ctx_bound);
+        step = sk_attend_rows_at_once(t.capacity, heads, t.form.dim, l->ctx_bound);
         t.sums = reinterpret_cast<float2 *>(work);
         t.o = reinterpret_cast<float *>(t.sums + step * heads * t.n_splits);
     }
@@ -178,7 +151,8 @@ static int32_t launch_wide(attend_task t, const sk_launch *l, int64_t n_kv)
     rc = launch(l, attend_append, dim3(static_cast<unsigned>(t.capacity)), dim3(kAppendThreads), 0,
                 t, turned, static_cast<int32_t>(n_kv));
     if (rc != 0) return rc;
-    return launch_all(t, l, n_kv, l->work + turned_bytes(t.capacity, n_kv * t.group, dim), false);
+    return launch_all(t, l, n_kv, l->work + sk_attend_turned_bytes(t.capacity, n_kv * t.group, dim),
+                      false);
 }
 
 template <typename Kernel> static int32_t raise(Kernel *kernel, int32_t shared)
@@ -191,17 +165,6 @@ template <typename Kernel> static int32_t raise(Kernel *kernel, int32_t shared)
 }
 
 } // namespace sk
-
-extern "C" uint64_t sk_k_attend_work(int64_t rows, int64_t heads, int64_t kv_heads, int64_t dim,
-                                     int32_t ctx_bound)
-{
-    int64_t bytes = sk::turned_bytes(rows, heads, dim);
-    (void)kv_heads;
-    if (ctx_bound > sk::chunk_cells(dim))
-        bytes +=
-            sk::rows_at_once(rows, heads, dim, ctx_bound) * sk::part_bytes(heads, dim, ctx_bound);
-    return static_cast<uint64_t>(bytes);
-}
 
 extern "C" int32_t sk_k_attend(const sk_attend_args *a, const sk_launch *l)
 {

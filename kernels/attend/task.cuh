@@ -4,12 +4,13 @@
 #pragma once
 
 #include "kernels/attend/head.cuh"
+#include "kernels/attend/sizes.h"
 #include "kernels/common/launch.cuh"
 
 namespace sk
 {
 
-constexpr int32_t kSplit = 128;  // ordinals of a split; part of the numerics
+constexpr int32_t kSplit = SK_ATTEND_SPLIT;
 constexpr int32_t kCols = 8;     // query heads that one product takes
 constexpr int32_t kPad = 8;      // elements behind a row of BF16: no bank conflicts
 constexpr int32_t kScorePad = 4; // the same behind a row of floats

@@ -115,8 +115,6 @@ extern "C" int32_t sk_k_expert_sum(const sk_expert_sum_args *o, const sk_launch 
                       dim3(sk::kElemThreads), 0, a);
 }
 
-extern "C" int32_t sk_k_has_experts(int32_t dtype) { return family_of(dtype) != nullptr; }
-
 extern "C" int32_t sk_setup_experts(void)
 {
     int32_t e = static_cast<int32_t>(

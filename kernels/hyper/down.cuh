@@ -4,12 +4,13 @@
  * has the stream in its registers. After the products a second kernel sums over streams. */
 #pragma once
 
+#include "kernels/hyper/sizes.h"
 #include "kernels/norm/norm.cuh"
 
 namespace sk
 {
 
-constexpr int32_t kOwnOutputs = 8; // of a product that needs no launch of its own
+constexpr int32_t kOwnOutputs = SK_HYPER_OWN_OUTPUTS;
 
 struct down_views {
     heads<const float> s;

@@ -9,59 +9,26 @@
 #include "kernels/common/setup.cuh"
 #include "kernels/hyper/down.cuh"
 #include "kernels/hyper/mix.cuh"
+#include "kernels/hyper/sizes.h"
 
 namespace sk
 {
 
-/* How the product with w[j] is done. */
-enum class Product { kNone, kOwn, kParts, kRows };
-
-static Product product_of(const sk_hyper_down_args *a, int32_t j)
-{
-    const int64_t streams = a->s.dim[1], dim = a->s.dim[2];
-    const sk_view &w = a->w[j];
-    if (!sk_view_present(&w)) return Product::kNone;
-    if (j == 1 && w.dtype == SK_F32 && streams <= kOwnOutputs && dim % 4 == 0) return Product::kOwn;
-    const int64_t unit = sk_k_part_unit(w.dtype, streams * dim);
-    return unit > 0 && dim % unit == 0 ? Product::kParts : Product::kRows;
-}
-
-static uint64_t whole_lines(uint64_t n) { return (n + 255) & ~static_cast<uint64_t>(255); }
-
 /* What lies in the step's scratch. */
 struct down_scratch {
     int32_t *live;
-    uint8_t *all;   // BF16 [P, S*D]
-    uint8_t *one;   // BF16 [P*S, S*D]
-    uint8_t *parts; // F32 [S, P, outputs of all products in parts]
-    uint8_t *other; // F32 [P, S, outputs of all other products], one behind the other
-    uint64_t bytes;
+    uint8_t *all, *one, *parts, *other;
 };
 
 static down_scratch down_scratch_of(const sk_hyper_down_args *a, uint8_t *work)
 {
-    const auto rows = static_cast<uint64_t>(a->s.dim[0]), n = static_cast<uint64_t>(a->s.dim[1]);
-    const uint64_t columns = n * static_cast<uint64_t>(a->s.dim[2]);
-    uint64_t n_parts = 0, n_other = 0, at = 0;
-    bool padded = false;
-    for (int32_t j = 0; j < 2; j++) {
-        const Product p = product_of(a, j);
-        if (p == Product::kNone) continue;
-        (p == Product::kParts ? n_parts : n_other) += static_cast<uint64_t>(a->w[j].dim[0]);
-        padded = padded || p == Product::kRows;
-    }
-    const auto take = [&](uint64_t bytes) {
-        uint8_t *p = work + at;
-        at += whole_lines(bytes);
-        return p;
-    };
+    const sk_hyper_scratch at = sk_hyper_scratch_of(a);
     down_scratch s = {};
-    s.live = reinterpret_cast<int32_t *>(take(4));
-    s.all = n_parts ? take(rows * columns * 2) : nullptr;
-    s.one = padded ? take(rows * n * columns * 2) : nullptr;
-    s.parts = take(rows * n * n_parts * 4);
-    s.other = take(rows * n * n_other * 4);
-    s.bytes = at;
+    s.live = reinterpret_cast<int32_t *>(work);
+    s.all = at.has_all ? work + at.all : nullptr;
+    s.one = at.has_one ? work + at.one : nullptr;
+    s.parts = work + at.parts;
+    s.other = work + at.other;
     return s;
 }
 
@@ -119,12 +86,12 @@ static int32_t part_products(const sk_hyper_down_args *a, const down_scratch &s,
     int64_t width = 0, at = 0;
     int32_t segments = 0;
     for (int32_t j = 0; j < 2; j++)
-        if (product_of(a, j) == Product::kParts) width += a->w[j].dim[0];
+        if (sk_hyper_product_of(a, j) == SK_HYPER_PARTS) width += a->w[j].dim[0];
     if (width == 0) return 0;
     p.x = dense_view(SK_BF16, 2, 2, rows, n * a->s.dim[2], 0, s.all);
     p.count = a->count;
     for (int32_t j = 0; j < 2; j++) {
-        if (product_of(a, j) != Product::kParts) continue;
+        if (sk_hyper_product_of(a, j) != SK_HYPER_PARTS) continue;
         sk_view y = dense_view(SK_F32, 4, 3, n, rows, width, s.parts + 4 * at);
         y.dim[2] = a->w[j].dim[0];
         of[j] = {reinterpret_cast<float *>(y.p), width, rows * width};
@@ -146,13 +113,13 @@ static int32_t row_products(const sk_hyper_down_args *a, const down_scratch &s, 
     uint8_t *at = s.other;
     int32_t rc = 0;
     for (int32_t j = 0; j < 2 && rc == 0; j++) {
-        const Product p = product_of(a, j);
-        if (p != Product::kRows && p != Product::kOwn) continue;
+        const sk_hyper_product p = sk_hyper_product_of(a, j);
+        if (p != SK_HYPER_ROWS && p != SK_HYPER_OWN) continue;
         const int64_t n = a->w[j].dim[0];
         const sk_view y = dense_view(SK_F32, 4, 2, rows, n, 0, at);
         of[j] = {reinterpret_cast<float *>(at), a->s.dim[1] * n, n};
         at += rows * n * 4;
-        if (p == Product::kRows) rc = whole_product(x, live, a->w[j], y, &in);
+        if (p == SK_HYPER_ROWS) rc = whole_product(x, live, a->w[j], y, &in);
     }
     return rc;
 }
@@ -161,8 +128,8 @@ static int32_t row_products(const sk_hyper_down_args *a, const down_scratch &s, 
 static down_views down_views_of(const sk_hyper_down_args *a, const down_scratch &s)
 {
     const int64_t rows = a->s.dim[0], n = a->s.dim[1], dim = a->s.dim[2];
-    const bool own = product_of(a, 1) == Product::kOwn;
-    const bool before = own && product_of(a, 0) == Product::kRows;
+    const bool own = sk_hyper_product_of(a, 1) == SK_HYPER_OWN;
+    const bool before = own && sk_hyper_product_of(a, 0) == SK_HYPER_ROWS;
     return {
         heads_of<const float>(a->s),
         ptr<const float>(a->gain),
@@ -205,11 +172,6 @@ static unsigned stream_threads(int64_t n)
 
 } // namespace sk
 
-extern "C" uint64_t sk_k_hyper_down_work(const sk_hyper_down_args *a)
-{
-    return sk::down_scratch_of(a, nullptr).bytes;
-}
-
 extern "C" int32_t sk_k_hyper_down(const sk_hyper_down_args *a, const sk_launch *l)
 {
     const sk::down_scratch s = sk::down_scratch_of(a, l->work);
@@ -220,11 +182,6 @@ extern "C" int32_t sk_k_hyper_down(const sk_hyper_down_args *a, const sk_launch 
     if (rc == 0) rc = sk::part_products(a, s, of, l);
     if (rc == 0) rc = sk::row_products(a, s, of, l);
     return rc ? rc : sk::sum_of_streams(a, of, l);
-}
-
-extern "C" uint64_t sk_k_hyper_mix_work(const sk_hyper_mix_args *a)
-{
-    return static_cast<uint64_t>(a->s.dim[0] * a->w.dim[0] * 4);
 }
 
 extern "C" int32_t sk_k_hyper_mix(const sk_hyper_mix_args *a, const sk_launch *l)

@@ -383,6 +383,19 @@ template <typename D> int32_t setup()
     return e ? e : allow_shared(gather<D>, 0);
 }
 
+/* The list that the host plans by says the same. */
+#define X(name, elems, packed, row, plain, ring)                                                   \
+    static_assert(Format##name::kType == SK_##name && 32 * Format##name::kBlocks == (elems) &&     \
+                      Format##name::kUnitBytes == (packed) && Format##name::kRowBytes == (row) &&  \
+                      kPlain<Format##name> == ((plain) != 0) &&                                    \
+                      kHasRing<Format##name> == ((ring) != 0),                                     \
+                  #name " of SK_UNITS");
+SK_UNITS(X)
+#undef X
+#define X(...) +1
+static_assert(0 SK_FORMATS(X) == 0 SK_UNITS(X), "SK_UNITS has all formats");
+#undef X
+
 } // namespace sk
 
 #define SK_LINEAR_FAMILY(name)                                                                     \

@@ -39,29 +39,20 @@ struct Input {
     float eps;
 };
 
-uint64_t aligned(uint64_t n) { return (n + 255) & ~static_cast<uint64_t>(255); }
-
-/* Scratch of a wide product with a norm: BF16 [rows, k], then F32 [rows]; hidden rows behind. */
+/* Scratch of a wide product with a norm; hidden rows behind. */
 struct Scratch {
     uint16_t *act;
     float *factor;
     float *hidden[2];
-    uint64_t bytes;
 };
 
 Scratch scratch_of(uint8_t *work, int64_t rows, int64_t k, int64_t n, int32_t n_hidden)
 {
+    const sk_linear_scratch at = sk_linear_scratch_of(rows, k, n, n_hidden);
     Scratch s = {};
-    uint64_t at = 0;
     s.act = reinterpret_cast<uint16_t *>(work);
-    at += aligned(static_cast<uint64_t>(rows) * static_cast<uint64_t>(k) * 2);
-    s.factor = reinterpret_cast<float *>(work + at);
-    at += aligned(static_cast<uint64_t>(rows) * 4);
-    for (int i = 0; i < n_hidden; i++) {
-        s.hidden[i] = reinterpret_cast<float *>(work + at);
-        at += aligned(static_cast<uint64_t>(rows) * static_cast<uint64_t>(n) * 4);
-    }
-    s.bytes = at;
+    s.factor = reinterpret_cast<float *>(work + at.factor);
+    for (int i = 0; i < n_hidden; i++) s.hidden[i] = reinterpret_cast<float *>(work + at.hidden[i]);
     return s;
 }
 
@@ -337,13 +328,6 @@ extern "C" int32_t sk_k_linear_add(const sk_linear_add_args *a, const sk_launch 
     return product(in, a->w.dtype, seg, true, l);
 }
 
-extern "C" int64_t sk_k_part_unit(int32_t dtype, int64_t k)
-{
-    const sk::Family *f = family_of(dtype);
-    if (!f || !f->ring || (f->narrow && k <= sk::kShortK)) return 0;
-    return static_cast<int64_t>(sk::slice_pieces(k)) * sk::kSliceElems;
-}
-
 extern "C" int32_t sk_k_linear_parts(const sk_linear_parts_args *a, const sk_launch *l)
 {
     const sk_view none = {};
@@ -358,7 +342,7 @@ extern "C" int32_t sk_k_linear_parts(const sk_linear_parts_args *a, const sk_lau
     for (int i = 0; !e && i < SK_LINEAR_SEGS && sk_view_present(&a->w[i]);) {
         const int32_t dtype = a->w[i].dtype;
         const sk::Family *f = family_of(dtype);
-        const int64_t unit = sk_k_part_unit(dtype, r.k);
+        const int64_t unit = sk_part_unit(dtype, r.k);
         if (!unit || r.k % (unit * r.parts)) return kInvalid;
         r.seg = {};
         r.part_step = sk::step_of<float>(a->y[i], 0);
@@ -418,11 +402,6 @@ extern "C" int32_t sk_k_gather_rows(const sk_gather_rows_args *a, const sk_launc
     return f && g.k % 32 == 0 ? f->gather(g, l) : kInvalid;
 }
 
-extern "C" uint64_t sk_k_linear_work(int64_t rows, int64_t k, int64_t n_out, int32_t n_hidden)
-{
-    return scratch_of(nullptr, rows, k, n_out, n_hidden).bytes;
-}
-
 extern "C" int32_t sk_setup_linear(void)
 {
     int32_t e = 0;
@@ -456,21 +435,6 @@ int32_t pack_rows(int32_t dtype, uint8_t *raw, uint8_t *packed, int64_t row, int
 }
 
 } // namespace
-
-extern "C" int32_t sk_k_scales(int32_t dtype)
-{
-    return dtype == SK_F8_E4M3 || dtype == SK_F8_E5M2 || dtype == SK_NVFP4;
-}
-
-extern "C" int32_t sk_k_packs(int32_t dtype) { return family_of(dtype) != nullptr; }
-
-extern "C" uint64_t sk_k_packed_bytes(int32_t dtype, int64_t n, int64_t k)
-{
-    const sk::Family *f = family_of(dtype);
-    if (!f) return 0;
-    return static_cast<uint64_t>(tiles_of(n)) * static_cast<uint64_t>((k + f->unit - 1) / f->unit) *
-           static_cast<uint64_t>(f->unit_bytes);
-}
 
 extern "C" int32_t sk_k_pack(int32_t dtype, const uint8_t *raw, uint8_t *packed, int64_t row,
                              int64_t rows, int64_t n, int64_t k, struct CUstream_st *stream)

@@ -19,6 +19,7 @@
 #include "kernels/common/bf16.cuh"
 #include "kernels/common/launch.cuh"
 #include "kernels/linear/formats.cuh"
+#include "kernels/linear/sizes.h"
 
 namespace sk
 {
@@ -39,22 +40,15 @@ constexpr bool kPlain = D::kType == SK_F32 || D::kType == SK_F16 || D::kType == 
 template <typename D>
 constexpr bool kOutside = D::kType == SK_F8_E4M3 || D::kType == SK_F8_E5M2 || D::kType == SK_NVFP4;
 
-constexpr int kShortK = 1536;
-constexpr int kMaxSlices = 24;
-constexpr int kSliceElems = 256; // where K is long, or a multiple of it
-
-/* Elements of a slice, in kSliceElems, but for a short K of plain types. */
-__host__ __device__ constexpr int slice_pieces(int64_t k)
-{
-    const int pieces = static_cast<int>((k + kSliceElems - 1) / kSliceElems);
-    return (pieces + kMaxSlices - 1) / kMaxSlices;
-}
+constexpr int kShortK = SK_SHORT_K;
+constexpr int kMaxSlices = SK_MAX_SLICES;
+constexpr int kSliceElems = SK_SLICE_ELEMS;
 
 template <typename D> __host__ __device__ inline Slices slices_of(int64_t k)
 {
     constexpr int kUnit = 32 * D::kBlocks;
     const int units = static_cast<int>((k + kUnit - 1) / kUnit);
-    int per = slice_pieces(k) * (kSliceElems / kUnit);
+    int per = sk_slice_pieces(k) * (kSliceElems / kUnit);
     if (kPlain<D> && k <= kShortK) per = (units + D::kWarps - 1) / D::kWarps;
     return {units, per, (units + per - 1) / per};
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/attend/chunk.cuh"
+#include "kernels/sparse/sizes.h"
 
 namespace sk
 {
@@ -146,26 +147,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_listed(const blocks_task 
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-constexpr int64_t kListedBytes = 64 << 20; // splits of the rows of one launch, unless of one row
 constexpr int32_t kListedShared = 227 * 1024;
-
-inline int64_t listed_splits(const sk_attend_blocks_args *a, int32_t ctx_bound)
-{
-    const int64_t most = (a->blocks.dim[1] + 1) * a->ratio - 1;
-    const int64_t n = ctx_bound < most ? ctx_bound : most;
-    return n < 1 ? 1 : (n + kSplit - 1) / kSplit;
-}
-
-inline int64_t listed_bytes(const sk_attend_blocks_args *a, int32_t ctx_bound)
-{
-    return a->q.dim[1] * listed_splits(a, ctx_bound) * (a->q.dim[2] + 2) * 4;
-}
-
-inline int64_t listed_rows(const sk_attend_blocks_args *a, int32_t ctx_bound)
-{
-    const int64_t fit = kListedBytes / listed_bytes(a, ctx_bound);
-    return fit < 1 ? 1 : fit < a->q.dim[0] ? fit : a->q.dim[0];
-}
 
 inline bool lies_on(const sk_view &v, int64_t bytes)
 {
@@ -189,7 +171,7 @@ inline blocks_task blocks_task_of(const sk_attend_blocks_args *a, const sk_launc
     t = task_of_args(a);
     t.turned = heads_at<const bf16>(a->q);
     t.cells = kSplit;
-    t.n_splits = static_cast<int32_t>(listed_splits(a, l->ctx_bound));
+    t.n_splits = static_cast<int32_t>(sk_listed_splits(a, l->ctx_bound));
     t.sums = reinterpret_cast<float2 *>(l->work);
     t.o = reinterpret_cast<float *>(t.sums + step * a->q.dim[1] * t.n_splits);
     t.shared = map_shared(t.form.dim, kSplit, 0, 0);
@@ -204,7 +186,7 @@ inline blocks_task blocks_task_of(const sk_attend_blocks_args *a, const sk_launc
 /* As many rows at a time as there is scratch for their splits. */
 inline int32_t launch_attend_blocks(const sk_attend_blocks_args *a, const sk_launch *l)
 {
-    const int64_t rows = a->q.dim[0], step = listed_rows(a, l->ctx_bound);
+    const int64_t rows = a->q.dim[0], step = sk_listed_rows(a, l->ctx_bound);
     blocks_task b = blocks_task_of(a, l, step);
     const auto shared = static_cast<size_t>(b.t.shared.bytes);
     int32_t rc = 0;

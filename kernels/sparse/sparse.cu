@@ -16,21 +16,9 @@ extern "C" int32_t sk_k_index_append(const sk_index_append_args *a, const sk_lau
     return sk::launch_index_append(a, l);
 }
 
-extern "C" uint64_t sk_k_block_topk_work(const sk_block_topk_args *a, int32_t ctx_bound)
-{
-    const int64_t n = sk::blocks_max(a, ctx_bound);
-    if (n <= a->out.dim[1]) return 0; // all blocks are chosen
-    return static_cast<uint64_t>(sk::scored_rows(a, ctx_bound) * n * 4);
-}
-
 extern "C" int32_t sk_k_block_topk(const sk_block_topk_args *a, const sk_launch *l)
 {
     return sk::launch_block_topk(a, l);
-}
-
-extern "C" uint64_t sk_k_attend_blocks_work(const sk_attend_blocks_args *a, int32_t ctx_bound)
-{
-    return static_cast<uint64_t>(sk::listed_rows(a, ctx_bound) * sk::listed_bytes(a, ctx_bound));
 }
 
 extern "C" int32_t sk_k_attend_blocks(const sk_attend_blocks_args *a, const sk_launch *l)

@@ -7,6 +7,7 @@
 
 #include "kernels/common/keys.cuh"
 #include "kernels/sparse/pool.cuh"
+#include "kernels/sparse/sizes.h"
 
 namespace sk
 {
@@ -15,7 +16,6 @@ constexpr int32_t kScoreThreads = 128;
 constexpr int32_t kChooseThreads = 1024;
 constexpr int32_t kChooseWarps = kChooseThreads / 32;
 constexpr int32_t kBins = 256;
-constexpr int64_t kScoreBytes = 64 << 20; // scores of the rows of one launch, unless of one row
 constexpr int32_t kScoreShared = 48 * 1024;
 
 struct topk_views {
@@ -237,21 +237,6 @@ __global__ void __launch_bounds__(kChooseThreads) choose_blocks(topk_views v, pa
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* Blocks that a row of the tier may see. */
-inline int64_t blocks_max(const sk_block_topk_args *a, int32_t ctx_bound)
-{
-    const int64_t bound = ctx_bound / a->ratio;
-    return bound < a->pooled.dim[1] ? bound : a->pooled.dim[1];
-}
-
-/* Rows whose scores fit into the scratch at once. */
-inline int64_t scored_rows(const sk_block_topk_args *a, int32_t ctx_bound)
-{
-    const int64_t n = blocks_max(a, ctx_bound), rows = a->q.dim[0];
-    const int64_t fit = n > 0 ? kScoreBytes / (4 * n) : rows;
-    return fit < 1 ? 1 : fit < rows ? fit : rows;
-}
-
 inline int64_t topk_shared(const sk_block_topk_args *a)
 {
     return a->q.dim[1] * ((a->q.dim[2] + 7) / 8 * 8) * 4;
@@ -259,7 +244,7 @@ inline int64_t topk_shared(const sk_block_topk_args *a)
 
 inline int32_t launch_block_topk(const sk_block_topk_args *a, const sk_launch *l)
 {
-    const int64_t rows = a->q.dim[0], step = scored_rows(a, l->ctx_bound);
+    const int64_t rows = a->q.dim[0], step = sk_scored_rows(a, l->ctx_bound);
     const pass p = pass_of(l, a->count, rows);
     topk_views v = {
         heads_of<const __nv_bfloat16>(a->q),
@@ -267,7 +252,7 @@ inline int32_t launch_block_topk(const sk_block_topk_args *a, const sk_launch *l
         rows_of<const sk_row>(a->rows),
         rows_of<int32_t>(a->out),
         reinterpret_cast<float *>(l->work),
-        static_cast<int32_t>(blocks_max(a, l->ctx_bound)),
+        static_cast<int32_t>(sk_blocks_max(a, l->ctx_bound)),
         static_cast<int32_t>(a->q.dim[1]),
         static_cast<int32_t>(a->q.dim[2]),
         static_cast<int32_t>(a->out.dim[1]),

@@ -9,16 +9,9 @@
 #include "kernels/common/setup.cuh"
 #include "kernels/streams/streams.cuh"
 #include "kernels/streams/table.cuh"
+#include "kernels/streams/tables.h"
 
 #include <math.h>
-
-#define TABLES(X)                                                                                  \
-    X(F32, f32)                                                                                    \
-    X(F16, f16)                                                                                    \
-    X(BF16, bf16)                                                                                  \
-    X(Q8_0, q8_0)                                                                                  \
-    X(Q4_0, q4_0)                                                                                  \
-    X(IQ4_NL, iq4_nl)
 
 extern "C" int32_t sk_k_stream_copy(const sk_stream_copy_args *a, const sk_launch *l)
 {
@@ -63,20 +56,11 @@ extern "C" int32_t sk_k_mtp_join(const sk_mtp_join_args *a, const sk_launch *l)
     return sk::launch_join<float>(a, l);
 }
 
-extern "C" int32_t sk_k_gathers(int32_t dtype)
-{
-#define TABLE(type, name)                                                                          \
-    if (dtype == SK_##type) return 1;
-    TABLES(TABLE)
-#undef TABLE
-    return 0;
-}
-
 extern "C" int32_t sk_k_gather_heads(const sk_gather_heads_args *a, const sk_launch *l)
 {
 #define TABLE(type, name)                                                                          \
     if (a->table.dtype == SK_##type) return sk::launch_table<sk::table_##name>(a, l);
-    TABLES(TABLE)
+    SK_TABLES(TABLE)
 #undef TABLE
     return static_cast<int32_t>(cudaErrorInvalidValue);
 }
@@ -90,7 +74,7 @@ extern "C" int32_t sk_setup_streams(void)
                               sk::join_streams<float>, sk::join_streams<bf16>);
 #define TABLE(type, name)                                                                          \
     if (rc == 0) rc = sk::prefer_table<sk::table_##name>();
-    TABLES(TABLE)
+    SK_TABLES(TABLE)
 #undef TABLE
     return rc;
 }
