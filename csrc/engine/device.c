@@ -6,61 +6,19 @@
 
 #include <string.h>
 
-#define FIRST_TIER  512         // positions; each further tier holds four times as many
-#define STAGE_BYTES (64u << 20) // for weights on their way to their places; freed after loading
-#define GRAPHS_WARM 16          // recorded at open, when there are no more
+#define FIRST_TIER  512 // positions; each further tier holds four times as many
+#define GRAPHS_WARM 16  // recorded at open, when there are no more
 
-/* ---- sizes --------------------------------------------------------------------------------------
+/* ---- tiers --------------------------------------------------------------------------------------
  */
 
-static bool in_state(const sk_program *p, size_t buf)
-{
-    const sk_buf *b = &p->space.bufs[buf];
-    if ((int32_t)buf == p->rb.ring || (int32_t)buf == p->rb.done) return false;
-    return b->role == SK_ROLE_STATE || b->role == SK_ROLE_PENDING || b->role == SK_ROLE_CONTROL;
-}
-
-/* What of a program's buffers one block of memory holds. */
-typedef enum holding { OF_WEIGHTS, OF_TABLES, OF_STATE } holding;
-
-static bool is_in(const sk_program *p, size_t buf, holding which)
-{
-    const sk_buf *b = &p->space.bufs[buf];
-    if (which == OF_STATE) return in_state(p, buf);
-    return b->role == SK_ROLE_WEIGHT &&
-           (which == OF_TABLES) == (b->sparse && p->options.table_in_ram);
-}
-
-static bool is_packed(const sk_buf *b) { return !b->as_is && sk_cuda_is_packed(b->rank); }
-
-static uint64_t weight_bytes(const sk_buf *b)
-{
-    return is_packed(b) ? sk_cuda_packed_bytes(b->dtype, b->rank, b->dim) : b->bytes;
-}
-
-/* Walks the buffers of one block; with `base` the addresses are handed out. */
-static sk_code lay_out(const sk_program *p, holding which, uint8_t *base, uint8_t **addr,
-                       uint64_t *bytes, sk_status *st)
-{
-    sk_layout l = {0};
-    for (size_t i = 0; i < p->space.n; i++) {
-        const sk_buf *b = &p->space.bufs[i];
-        uint64_t at;
-        if (!is_in(p, i, which)) continue;
-        at = sk_layout_add(&l, which == OF_WEIGHTS ? weight_bytes(b) : b->bytes);
-        if (base) addr[i] = base + at;
-    }
-    if (l.bad) return SK_FAIL(st, SK_NOMEM, "device memory: sizes exceed the address space");
-    *bytes = l.used;
-    return SK_OK;
-}
-
-static void find_tiers(sk_device *d, int32_t ctx)
+int32_t sk_device_tiers(int32_t ctx, int32_t tier[SK_TIERS_MAX])
 {
     int64_t bound = FIRST_TIER;
-    for (; bound < ctx && d->n_tiers + 1 < SK_TIERS_MAX; bound *= 4)
-        d->tier[d->n_tiers++] = (int32_t)bound;
-    d->tier[d->n_tiers++] = ctx;
+    int32_t n = 0;
+    for (; bound < ctx && n + 1 < SK_TIERS_MAX; bound *= 4) tier[n++] = (int32_t)bound;
+    tier[n++] = ctx;
+    return n;
 }
 
 int32_t sk_device_tier(const sk_device *d, int32_t positions)
@@ -70,50 +28,28 @@ int32_t sk_device_tier(const sk_device *d, int32_t positions)
     return t;
 }
 
-static void raise(uint64_t *most, uint64_t x) { *most = x > *most ? x : *most; }
-
-static sk_code find_sizes(sk_device *d, const sk_program *p, sk_status *st)
-{
-    const int32_t ctx = p->options.ctx;
-    const sk_buf *bufs = p->space.bufs;
-    sk_layout l = {0};
-    SK_TRY(lay_out(p, OF_WEIGHTS, NULL, NULL, &d->weight_bytes, st));
-    SK_TRY(lay_out(p, OF_TABLES, NULL, NULL, &d->table_bytes, st));
-    SK_TRY(lay_out(p, OF_STATE, NULL, NULL, &d->state_bytes, st));
-    d->transient_bytes = p->prefill.plan.transient_bytes;
-    d->work_bytes = sk_walk_work_bytes(&p->prefill.plan, ctx);
-    for (int32_t i = 0; i < p->n_rounds; i++) {
-        raise(&d->transient_bytes, p->rounds[i].plan.transient_bytes);
-        raise(&d->work_bytes, sk_walk_work_bytes(&p->rounds[i].plan, ctx));
-    }
-    (void)sk_layout_add(&l, d->transient_bytes);
-    (void)sk_layout_add(&l, d->work_bytes);
-    (void)sk_layout_add(&l, SK_SYNC_WORDS * sizeof(uint32_t));
-    if (l.bad) return SK_FAIL(st, SK_NOMEM, "device memory: sizes exceed the address space");
-    d->scratch_bytes = l.used;
-    d->ring_bytes = bufs[p->rb.ring].bytes + bufs[p->rb.done].bytes;
-    return SK_OK;
-}
+/* ---- what is refused ----------------------------------------------------------------------------
+ */
 
 /* Everything the session will take is known before it takes anything. */
 static sk_code check_capacity(sk_device *d, sk_status *st)
 {
     uint64_t there, total, want;
-    const uint64_t host = d->table_bytes ? sk_mem_available() : UINT64_MAX;
-    if (d->table_bytes > host)
+    const uint64_t host = d->sizes.tables ? sk_mem_available() : UINT64_MAX;
+    if (d->sizes.tables > host)
         return SK_FAIL(st, SK_NOMEM,
                        "host memory: expected room for a table of %llu bytes, found %llu available",
-                       (unsigned long long)d->table_bytes, (unsigned long long)host);
+                       (unsigned long long)d->sizes.tables, (unsigned long long)host);
     SK_TRY(sk_dev_memory(d->dev, &there, &total, st));
-    if (sk_add_u64(d->weight_bytes, d->state_bytes, &want) &&
-        sk_add_u64(want, d->scratch_bytes, &want) && sk_add_u64(want, STAGE_BYTES, &want) &&
+    if (sk_add_u64(d->sizes.weights, d->sizes.state, &want) &&
+        sk_add_u64(want, d->sizes.scratch, &want) && sk_add_u64(want, d->sizes.staging, &want) &&
         want <= there)
         return SK_OK;
     return SK_FAIL(st, SK_NOMEM,
                    "device memory: expected room for weights %llu, request state %llu, transients "
                    "and scratch %llu bytes, found %llu free of %llu",
-                   (unsigned long long)d->weight_bytes, (unsigned long long)d->state_bytes,
-                   (unsigned long long)d->scratch_bytes, (unsigned long long)there,
+                   (unsigned long long)d->sizes.weights, (unsigned long long)d->sizes.state,
+                   (unsigned long long)d->sizes.scratch, (unsigned long long)there,
                    (unsigned long long)total);
 }
 
@@ -241,15 +177,16 @@ static sk_code upload(sk_device *d, const sk_program *p, uint8_t *const *addr, u
     uint64_t done = 0;
     for (size_t i = 0; i < p->space.n; i++) {
         const sk_buf *b = &p->space.bufs[i];
+        sk_area area;
         if (b->role != SK_ROLE_WEIGHT) continue;
         if (progress->tell && !progress->tell(progress->ctx, done, total))
             return SK_FAIL(st, SK_STATE, "weights: loading was ended after %llu of %llu bytes",
                            (unsigned long long)done, (unsigned long long)total);
         done += b->bytes;
-        if (is_in(p, i, OF_TABLES))
-            SK_TRY(upload_far(d, p, b, addr[i], raw, STAGE_BYTES, st));
-        else if (is_packed(b))
-            SK_TRY(upload_packed(d, p, b, addr[i], raw, STAGE_BYTES, st));
+        if (sk_sizes_area(p, i, &area) && area == SK_AREA_TABLES)
+            SK_TRY(upload_far(d, p, b, addr[i], raw, d->sizes.staging, st));
+        else if (sk_sizes_packs(b))
+            SK_TRY(upload_packed(d, p, b, addr[i], raw, d->sizes.staging, st));
         else
             SK_TRY(upload_plain(d, p, b, addr[i], st));
     }
@@ -261,7 +198,7 @@ static sk_code upload_weights(sk_device *d, const sk_program *p, uint8_t *const 
 {
     uint8_t *raw = NULL;
     sk_code rc;
-    SK_TRY(sk_dev_alloc(d->dev, STAGE_BYTES, "staging of weights", &raw, st));
+    SK_TRY(sk_dev_alloc(d->dev, d->sizes.staging, "staging of weights", &raw, st));
     rc = upload(d, p, addr, raw, st);
     sk_dev_free(d->dev, raw);
     return rc;
@@ -272,7 +209,7 @@ static sk_code upload_weights(sk_device *d, const sk_program *p, uint8_t *const 
 
 void sk_device_clear_rings(const sk_device *d)
 {
-    memset(d->pinned, 0, d->ring_bytes);
+    memset(d->pinned, 0, d->sizes.rings);
     for (int32_t i = 0; i < d->rings.n; i++) { // no round has these numbers
         sk_done *done = d->done + i;
         d->rings.ctl[i].seq = d->rings.ctl[i].seq_end = -1;
@@ -282,14 +219,12 @@ void sk_device_clear_rings(const sk_device *d)
 
 static sk_code pin_rings(sk_device *d, const sk_program *p, uint8_t **addr, sk_status *st)
 {
-    const uint64_t done_at = p->space.bufs[p->rb.ring].bytes;
     uint8_t *seen = NULL;
     SK_TRY(
-        sk_dev_pin(d->dev, d->ring_bytes, "control and completion rings", &d->pinned, &seen, st));
-    addr[p->rb.ring] = seen;
-    addr[p->rb.done] = seen + done_at;
-    d->rings.ctl = d->pinned;
-    d->done = (sk_done *)(void *)((uint8_t *)d->pinned + done_at);
+        sk_dev_pin(d->dev, d->sizes.rings, "control and completion rings", &d->pinned, &seen, st));
+    SK_TRY(sk_sizes_lay_out(p, SK_AREA_RINGS, seen, addr, &d->sizes.rings, st));
+    d->rings.ctl = (sk_ctl_entry *)(void *)((uint8_t *)d->pinned + (addr[p->rb.ring] - seen));
+    d->done = (sk_done *)(void *)((uint8_t *)d->pinned + (addr[p->rb.done] - seen));
     d->rings.done = d->done;
     d->rings.n = p->rb.n_ring;
     sk_device_clear_rings(d);
@@ -299,26 +234,26 @@ static sk_code pin_rings(sk_device *d, const sk_program *p, uint8_t **addr, sk_s
 static sk_code pin_tables(sk_device *d, const sk_program *p, uint8_t **addr, sk_status *st)
 {
     uint8_t *seen = NULL;
-    if (!d->table_bytes) return SK_OK;
-    SK_TRY(sk_dev_pin(d->dev, d->table_bytes, "a table in host memory", &d->table, &seen, st));
-    return lay_out(p, OF_TABLES, seen, addr, &d->table_bytes, st);
+    if (!d->sizes.tables) return SK_OK;
+    SK_TRY(sk_dev_pin(d->dev, d->sizes.tables, "a table in host memory", &d->table, &seen, st));
+    return sk_sizes_lay_out(p, SK_AREA_TABLES, seen, addr, &d->sizes.tables, st);
 }
 
 static sk_code take_memory(sk_device *d, const sk_program *p, uint8_t **addr, sk_status *st)
 {
     sk_layout l = {0};
     uint64_t at;
-    SK_TRY(sk_dev_alloc(d->dev, d->weight_bytes, "weights", &d->weights, st));
-    SK_TRY(sk_dev_alloc(d->dev, d->state_bytes, "request state", &d->state, st));
-    SK_TRY(sk_dev_alloc(d->dev, d->scratch_bytes, "transients and scratch", &d->scratch, st));
+    SK_TRY(sk_dev_alloc(d->dev, d->sizes.weights, "weights", &d->weights, st));
+    SK_TRY(sk_dev_alloc(d->dev, d->sizes.state, "request state", &d->state, st));
+    SK_TRY(sk_dev_alloc(d->dev, d->sizes.scratch, "transients and scratch", &d->scratch, st));
     // Products also read rows that mean nothing.
-    SK_TRY(sk_dev_fill(d->dev, d->scratch, 0, d->scratch_bytes, st));
-    SK_TRY(lay_out(p, OF_WEIGHTS, d->weights, addr, &d->weight_bytes, st));
-    SK_TRY(lay_out(p, OF_STATE, d->state, addr, &d->state_bytes, st));
+    SK_TRY(sk_dev_fill(d->dev, d->scratch, 0, d->sizes.scratch, st));
+    SK_TRY(sk_sizes_lay_out(p, SK_AREA_WEIGHTS, d->weights, addr, &d->sizes.weights, st));
+    SK_TRY(sk_sizes_lay_out(p, SK_AREA_STATE, d->state, addr, &d->sizes.state, st));
     SK_TRY(pin_tables(d, p, addr, st));
-    d->transients = d->scratch + sk_layout_add(&l, d->transient_bytes);
-    d->walk.work = d->scratch + sk_layout_add(&l, d->work_bytes);
-    d->walk.work_bytes = d->work_bytes;
+    d->transients = d->scratch + sk_layout_add(&l, d->sizes.transients);
+    d->walk.work = d->scratch + sk_layout_add(&l, d->sizes.work);
+    d->walk.work_bytes = d->sizes.work;
     at = sk_layout_add(&l, SK_SYNC_WORDS * sizeof(uint32_t));
     d->walk.sync = (uint32_t *)(void *)(d->scratch + at);
     return pin_rings(d, p, addr, st);
@@ -340,18 +275,19 @@ static sk_code open_in(sk_device *d, const sk_program *p, uint8_t **addr, sk_sta
 {
     SK_TRY(sk_dev_open(&d->dev, p->options.device, st));
     SK_TRY(check_plans(p, st));
-    find_tiers(d, p->options.ctx);
-    SK_TRY(find_sizes(d, p, st));
+    d->n_tiers = sk_device_tiers(p->options.ctx, d->tier);
     SK_TRY(check_capacity(d, st));
     SK_TRY(prepare_walk(d, &p->options, st));
     SK_TRY(take_memory(d, p, addr, st));
     return upload_weights(d, p, addr, st);
 }
 
-sk_code sk_device_open(sk_device *out, const sk_program *p, uint8_t **addr, sk_status *st)
+sk_code sk_device_open(sk_device *out, const sk_program *p, const sk_sizes *sizes, uint8_t **addr,
+                       sk_status *st)
 {
     sk_code rc;
     memset(out, 0, sizeof *out);
+    out->sizes = *sizes;
     rc = open_in(out, p, addr, st);
     if (rc != SK_OK) sk_device_close(out);
     return rc;

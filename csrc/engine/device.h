@@ -3,7 +3,7 @@
 #ifndef SK_DEVICE_H
 #define SK_DEVICE_H
 
-#include "engine/program.h"
+#include "engine/sizes.h"
 #include "graph/walk.h"
 #include "replay/rings.h"
 
@@ -18,8 +18,7 @@ typedef struct sk_device {
     void *table;      // what stays in host memory, pinned; NULL: nothing
     sk_done *done;    // the completion ring in it
     uint8_t *transients;
-    uint64_t weight_bytes, state_bytes, table_bytes, scratch_bytes, ring_bytes, work_bytes,
-        transient_bytes;
+    sk_sizes sizes;
     sk_rings rings;
     sk_walk walk;
     int32_t tier[SK_TIERS_MAX]; // upper bounds of positions, ascending; the last is the context
@@ -29,15 +28,17 @@ typedef struct sk_device {
     int32_t n_graphs; // recorded so far
 } sk_device;
 
-/* Opens the device of the program's options, computes every size, refuses what does not fit, takes
- * the memory and uploads the weights. addr[buf] gets the device address of every buffer but
- * transients. UNSUPPORTED for a step without a kernel, NOMEM with the numbers: both before anything
- * is allocated. */
-SK_MUST_USE sk_code sk_device_open(sk_device *out, const sk_program *p, uint8_t **addr,
-                                   sk_status *st);
+/* Opens the device of the program's options, refuses what does not fit, takes the memory and
+ * uploads the weights. addr[buf] gets the device address of every buffer but transients.
+ * UNSUPPORTED for a step without a kernel, NOMEM with the numbers: both before anything is
+ * allocated. */
+SK_MUST_USE sk_code sk_device_open(sk_device *out, const sk_program *p, const sk_sizes *sizes,
+                                   uint8_t **addr, sk_status *st);
 void sk_device_close(sk_device *d);             // accepts a zeroed struct
 void sk_device_clear_rings(const sk_device *d); // no entry, no record
 
+/* Upper bounds of the tiers of a context, ascending; their number. */
+int32_t sk_device_tiers(int32_t ctx, int32_t tier[SK_TIERS_MAX]);
 /* The smallest tier whose bound is at least `positions`. */
 int32_t sk_device_tier(const sk_device *d, int32_t positions);
 

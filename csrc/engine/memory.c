@@ -2,40 +2,11 @@
 #include "engine/diff.h"
 #include "engine/session_impl.h"
 
-#include "base/layout.h"
 #include "base/mem.h"
 
 #include <string.h>
 
 /* ---- host memory ---------------------------------------------------------------------------- */
-
-static bool in_block(const sk_buf *b, bool control)
-{
-    if (control) return b->role == SK_ROLE_CONTROL;
-    return b->role == SK_ROLE_STATE || b->role == SK_ROLE_PENDING;
-}
-
-/* Bytes of the state or control block, by the walk that hands out its addresses. */
-static sk_code block_bytes(const sk_session *s, bool control, uint64_t *out, sk_status *st)
-{
-    const sk_space *sp = &s->prog.space;
-    sk_layout dry = {0};
-    for (size_t i = 0; i < sp->n; i++)
-        if (in_block(&sp->bufs[i], control)) (void)sk_layout_add(&dry, sp->bufs[i].bytes);
-    if (dry.bad)
-        return SK_FAIL(st, SK_NOMEM, "host memory: session state exceeds the address space");
-    *out = dry.used;
-    return SK_OK;
-}
-
-static void hand_out(sk_session *s, bool control, const sk_block *block)
-{
-    const sk_space *sp = &s->prog.space;
-    sk_layout wet = {0};
-    for (size_t i = 0; i < sp->n; i++)
-        if (in_block(&sp->bufs[i], control))
-            s->addr[i] = (uint8_t *)block->p + sk_layout_add(&wet, sp->bufs[i].bytes);
-}
 
 /* The CPU reads weights where the checkpoint has them mapped and never writes to one; verification
  * has refused any step that would. */
@@ -60,41 +31,27 @@ static sk_code check_capacity(uint64_t state, uint64_t rest, sk_status *st)
                    (unsigned long long)there);
 }
 
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-static sk_code host_sizes(sk_session *s, uint64_t *state, uint64_t *control, uint64_t *transients,
-                          uint64_t *work, sk_status *st)
+static sk_code check_host_sizes(const sk_sizes *z, sk_status *st)
 {
-    const sk_program *p = &s->prog;
-    const int32_t threads = p->options.threads;
     uint64_t rest;
-    SK_TRY(block_bytes(s, false, state, st));
-    SK_TRY(block_bytes(s, true, control, st));
-    *transients = p->prefill.plan.transient_bytes;
-    *work = sk_exec_work_bytes(&p->prefill.plan, threads);
-    for (int32_t i = 0; i < p->n_rounds; i++) {
-        *transients = larger(*transients, p->rounds[i].plan.transient_bytes);
-        *work = larger(*work, sk_exec_work_bytes(&p->rounds[i].plan, threads));
-    }
-    if (!sk_add_u64(*control, *transients, &rest) || !sk_add_u64(rest, *work, &rest))
+    if (!sk_add_u64(z->control, z->transients, &rest) || !sk_add_u64(rest, z->work, &rest))
         rest = UINT64_MAX;
-    return check_capacity(*state, rest, st);
+    return check_capacity(z->state, rest, st);
 }
 
 static sk_code take_host_memory(sk_session *s, sk_status *st)
 {
     const sk_program *p = &s->prog;
-    uint64_t state, control, transients, work;
-    SK_TRY(host_sizes(s, &state, &control, &transients, &work, st));
+    sk_sizes *z = &s->sizes;
+    SK_TRY(check_host_sizes(z, st));
     for (size_t i = 0; i < s->n_addr; i++)
         if (p->space.bufs[i].role == SK_ROLE_WEIGHT) s->addr[i] = in_place(p->space.bufs[i].source);
-    SK_TRY(sk_block_init(&s->state, state, "request state", st));
-    SK_TRY(sk_block_init(&s->control, control, "control blocks", st));
-    SK_TRY(sk_block_init(&s->transients, transients, "transients", st));
-    SK_TRY(sk_block_init(&s->work, work, "scratch", st));
-    hand_out(s, false, &s->state);
-    hand_out(s, true, &s->control);
-    return SK_OK;
+    SK_TRY(sk_block_init(&s->state, z->state, "request state", st));
+    SK_TRY(sk_block_init(&s->control, z->control, "control blocks", st));
+    SK_TRY(sk_block_init(&s->transients, z->transients, "transients", st));
+    SK_TRY(sk_block_init(&s->work, z->work, "scratch", st));
+    SK_TRY(sk_sizes_lay_out(p, SK_AREA_STATE, s->state.p, s->addr, &z->state, st));
+    return sk_sizes_lay_out(p, SK_AREA_CONTROL, s->control.p, s->addr, &z->control, st);
 }
 
 static sk_code fill_table(sk_session *s, sk_status *st)
@@ -130,7 +87,7 @@ static sk_code bind_plans(sk_session *s, uint8_t *transients, sk_status *st)
 static sk_code forget_warming(sk_session *s, sk_status *st)
 {
     const sk_device *d = &s->device;
-    SK_TRY(sk_dev_fill(d->dev, d->state, 0, d->state_bytes, st));
+    SK_TRY(sk_dev_fill(d->dev, d->state, 0, d->sizes.state, st));
     SK_TRY(sk_dev_sync(d->dev, st));
     sk_device_clear_rings(d);
     return SK_OK;
@@ -138,7 +95,7 @@ static sk_code forget_warming(sk_session *s, sk_status *st)
 
 static sk_code open_on_device(sk_session *s, sk_status *st)
 {
-    SK_TRY(sk_device_open(&s->device, &s->prog, s->addr, st));
+    SK_TRY(sk_device_open(&s->device, &s->prog, &s->sizes, s->addr, st));
     s->prog.options.progress = (sk_progress){NULL, NULL}; // was for the loading
     s->place.dev = s->device.dev;
     s->rings = s->device.rings;
@@ -151,6 +108,7 @@ static sk_code open_in(sk_session *s, const sk_options *options, sk_status *st)
 {
     const int32_t *planted = &s->prog.rb.planted;
     SK_TRY(sk_program_open(&s->prog, s->ck, options, st));
+    SK_TRY(sk_sizes_init(&s->sizes, &s->prog, st));
     s->n_addr = s->prog.space.n;
     SK_TRY(sk_mem_new((void **)&s->addr, s->n_addr, sizeof *s->addr, "buffer addresses", st));
     SK_TRY(sk_mem_new((void **)&s->rows, (size_t)s->prog.prefill.n_rows, sizeof *s->rows,
@@ -211,56 +169,7 @@ bool sk_session_edges(const sk_session *s)
 
 int32_t sk_session_graphs(const sk_session *s) { return s->device.n_graphs; }
 
-static bool device_item(const sk_session *s, size_t at, uint64_t state, uint64_t book,
-                        uint64_t pending, uint64_t bound, sk_mem_item *out)
-{
-    const sk_device *d = &s->device;
-    const sk_mem_item items[] = {
-        {"device: weights, packed", d->weight_bytes},
-        {"device: state, caches and token windows", state},
-        {"device: state, slots and counters", book},
-        {"device: pending rows", pending},
-        {"device: row tables and control", d->state_bytes - state - book - pending},
-        {"device: transients", d->transient_bytes},
-        {"device: work of the kernels", d->scratch_bytes - d->transient_bytes},
-        {"pinned: control and completion rings", d->ring_bytes},
-        {"pinned: hashed embedding", d->table_bytes},
-        {"bound plans", bound},
-    };
-    if (at >= SK_COUNT(items)) return false;
-    *out = items[at];
-    return true;
-}
-
 bool sk_session_memory(const sk_session *s, size_t at, sk_mem_item *out)
 {
-    const sk_space *sp = &s->prog.space;
-    uint64_t weights = 0, computed = 0, state = 0, book = 0, pending = 0;
-    uint64_t bound = s->prog.prefill.plan.args_bytes;
-    for (size_t i = 0; i < sp->n; i++) {
-        const sk_buf *b = &sp->bufs[i];
-        if (b->role == SK_ROLE_WEIGHT) weights += b->bytes;
-        if (b->role == SK_ROLE_PENDING) pending += b->bytes;
-        if (b->role == SK_ROLE_STATE) *(b->keep == SK_KEEP_NONE ? &book : &state) += b->bytes;
-    }
-    for (size_t i = 0; i < sp->n; i++)
-        for (size_t k = 0; k < sp->n_owned; k++)
-            if (sp->bufs[i].source && sp->bufs[i].source == sp->owned[k])
-                computed += sp->bufs[i].bytes;
-    for (int32_t i = 0; i < s->prog.n_rounds; i++) bound += s->prog.rounds[i].plan.args_bytes;
-    if (s->place.dev) return device_item(s, at, state, book, pending, bound, out);
-    const sk_mem_item items[] = {
-        {"weights mapped from the file", weights - computed},
-        {"weights computed at load", computed},
-        {"state: caches and token windows", state},
-        {"state: slots and counters", book},
-        {"pending rows", pending},
-        {"control and completion rings", s->control.bytes},
-        {"transients", s->transients.bytes},
-        {"work of the CPU backend", s->work.bytes},
-        {"bound plans", bound},
-    };
-    if (at >= SK_COUNT(items)) return false;
-    *out = items[at];
-    return true;
+    return sk_sizes_item(&s->sizes, &s->prog, at, out);
 }

@@ -173,7 +173,8 @@ sk_code sk_program_open(sk_program *out, const sk_ckpt *ck, const sk_options *op
     out->options = *options;
     out->ck = ck;
     sk_space_init(&out->space);
-    out->space.elsewhere = options->device >= 0;
+    out->space.elsewhere = options->device >= 0 || options->sizes_only;
+    out->space.sizes_only = options->sizes_only;
     rc = open_in(out, ck, st);
     if (rc != SK_OK) sk_program_close(out);
     return rc;

@@ -30,6 +30,7 @@ typedef struct sk_options {
     bool edges;            // programmatic edges, where the device has them
     bool table_in_ram;     // a table of which few rows are read stays in pinned host memory
     bool capacities;       // rounds of smaller capacities too; a device has them anyway
+    bool sizes_only;       // nothing will run: no weight is looked at but for what constants need
     sk_drafter drafter;
     const sk_ckpt *draft; // the drafter's own checkpoint, NULL: it is in the target's
     sk_progress progress;

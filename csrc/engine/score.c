@@ -35,9 +35,9 @@ static sk_code take_block(sk_session *s, uint64_t bytes, sk_status *st)
 {
     const sk_plan *plan = &s->score.pass.plan;
     if (s->place.dev) {
-        if (sk_walk_work_bytes(plan, s->prog.options.ctx) > s->device.work_bytes)
+        if (sk_walk_work_bytes(plan, s->prog.options.ctx) > s->device.sizes.work)
             return SK_FAIL(st, SK_UNSUPPORTED, "score: expected scratch of at most %llu bytes",
-                           (unsigned long long)s->device.work_bytes);
+                           (unsigned long long)s->device.sizes.work);
         SK_TRY(sk_walk_check(plan, st));
         SK_TRY(sk_dev_alloc(s->place.dev, bytes, "score transients", &s->score_base, st));
         return sk_dev_fill(s->place.dev, s->score_base, 0, bytes, st);

@@ -6,7 +6,7 @@
 #ifndef SK_SESSION_H
 #define SK_SESSION_H
 
-#include "engine/program.h"
+#include "engine/sizes.h"
 #include "plan/exec.h"
 
 typedef struct sk_session sk_session;
@@ -113,10 +113,6 @@ SK_MUST_USE sk_code sk_session_time_without(sk_session *s, uint64_t omit, bool f
                                             double *us, int64_t *nodes, sk_status *st);
 
 /* Labelled bytes of everything the session holds. Returns false past the end. */
-typedef struct sk_mem_item {
-    const char *owner;
-    uint64_t bytes;
-} sk_mem_item;
 bool sk_session_memory(const sk_session *s, size_t at, sk_mem_item *out);
 
 #endif

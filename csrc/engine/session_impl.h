@@ -22,6 +22,7 @@ typedef struct sk_slot_host {
 struct sk_session {
     const sk_ckpt *ck;
     sk_program prog;
+    sk_sizes sizes;
     sk_place place;
     sk_device device;                          // on a device
     sk_block state, control, transients, work; // on the CPU

@@ -31,15 +31,17 @@ static sk_code whole_weights(const sk_plan *plan, size_t step, sk_status *st)
     return SK_OK;
 }
 
+sk_code sk_walk_check_step(const sk_plan *plan, size_t step, sk_status *st)
+{
+    sk_code rc = sk_cuda_check(plan->steps[step].op, sk_plan_args(plan, step), st);
+    if (rc == SK_OK) rc = whole_weights(plan, step, st);
+    if (rc != SK_OK && st && st->step < 0) st->step = (int32_t)step;
+    return rc;
+}
+
 sk_code sk_walk_check(const sk_plan *plan, sk_status *st)
 {
-    for (size_t i = 0; i < plan->n_steps; i++) {
-        sk_code rc = sk_cuda_check(plan->steps[i].op, sk_plan_args(plan, i), st);
-        if (rc == SK_OK) rc = whole_weights(plan, i, st);
-        if (rc == SK_OK) continue;
-        if (st && st->step < 0) st->step = (int32_t)i;
-        return rc;
-    }
+    for (size_t i = 0; i < plan->n_steps; i++) SK_TRY(sk_walk_check_step(plan, i, st));
     return SK_OK;
 }
 

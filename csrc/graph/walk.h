@@ -27,7 +27,9 @@ uint64_t sk_walk_work_bytes(const sk_plan *plan, int32_t ctx_bound);
 /* May a step of this op let its successor start ahead of its own wait? */
 bool sk_walk_opens_early(enum sk_op op);
 
-/* UNSUPPORTED for the first step that has no kernel; the status carries the step. */
+/* UNSUPPORTED for a step that has no kernel; the status carries the step. */
+SK_MUST_USE sk_code sk_walk_check_step(const sk_plan *plan, size_t step, sk_status *st);
+/* The same for the first such step of a plan. */
 SK_MUST_USE sk_code sk_walk_check(const sk_plan *plan, sk_status *st);
 
 /* The steps of the stages [from, to]; every position of the pass is below ctx_bound. */

@@ -173,7 +173,7 @@ sk_code sk_bind_matrix(sk_binder *b, int64_t n_out, int64_t n_in, int32_t *out, 
     }
     sk_binder_buffer(b, name, buf);
     if (!is_aligned(t)) {
-        SK_TRY(sk_binder_read(b, t));
+        if (!b->space->sizes_only) SK_TRY(sk_binder_read(b, t));
         return sk_space_add_const(b->space, buf, t->type, 2, dim, t->data, out, b->st);
     }
     return sk_space_add_weight(b->space, buf, t->type, 2, dim, t->data, out, b->st);
@@ -202,9 +202,11 @@ static sk_code bind_vector(sk_binder *b, int64_t n, int32_t *out, const char *na
         return sk_binder_bad_shape(b, real, expected, t);
     }
     sk_binder_buffer(b, name, buf);
-    SK_TRY(sk_binder_read(b, t)); // small, and the host looks at some
+    if (!b->space->sizes_only) SK_TRY(sk_binder_read(b, t)); // small, and the host looks at some
     if (t->type == SK_F32 && is_aligned(t) && !wants_one(b, name))
         return sk_space_add_weight(b->space, buf, SK_F32, 1, &n, t->data, out, b->st);
+    if (b->space->sizes_only)
+        return sk_space_add_const(b->space, buf, SK_F32, 1, &n, NULL, out, b->st);
     SK_TRY(sk_mem_new((void **)&values, (size_t)n, sizeof *values, name, b->st));
     sk_quant_row(t->type, t->data, (uint64_t)n, values);
     for (int64_t i = 0; i < n && wants_one(b, name); i++) values[i] += 1;

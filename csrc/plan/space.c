@@ -98,18 +98,29 @@ sk_code sk_space_add_weight(sk_space *sp, const char *name, int32_t dtype, int32
     return SK_OK;
 }
 
+/* Memory of the space's own for a weight; NULL where sizes are all that is wanted. */
+static sk_code own(sk_space *sp, int32_t buf, void **copy, sk_status *st)
+{
+    sk_buf *b = &sp->bufs[buf];
+    b->computed = true;
+    *copy = NULL;
+    if (sp->sizes_only) return SK_OK;
+    SK_TRY(sk_mem_grow((void **)&sp->owned, sp->n_owned, &sp->owned_cap, sizeof *sp->owned,
+                       "constants", st));
+    SK_TRY(sk_mem_new_aligned(copy, b->bytes, b->name, st));
+    sp->owned[sp->n_owned++] = *copy;
+    b->source = *copy;
+    return SK_OK;
+}
+
 sk_code sk_space_add_const(sk_space *sp, const char *name, int32_t dtype, int32_t rank,
                            const int64_t *dim, const void *values, int32_t *out, sk_status *st)
 {
     int32_t buf;
     void *copy = NULL;
-    SK_TRY(sk_mem_grow((void **)&sp->owned, sp->n_owned, &sp->owned_cap, sizeof *sp->owned,
-                       "constants", st));
     SK_TRY(sk_space_add(sp, name, SK_ROLE_WEIGHT, dtype, rank, dim, &buf, st));
-    SK_TRY(sk_mem_new_aligned(&copy, sp->bufs[buf].bytes, name, st));
-    memcpy(copy, values, sp->bufs[buf].bytes);
-    sp->owned[sp->n_owned++] = copy;
-    sp->bufs[buf].source = copy;
+    SK_TRY(own(sp, buf, &copy, st));
+    if (copy) memcpy(copy, values, sp->bufs[buf].bytes);
     *out = buf;
     return SK_OK;
 }
@@ -131,16 +142,12 @@ static sk_code copy_pieces(sk_space *sp, int32_t buf, int32_t n, uint64_t piece_
 {
     const uint64_t bytes = sp->bufs[buf].bytes;
     void *copy = NULL;
-    SK_TRY(sk_mem_grow((void **)&sp->owned, sp->n_owned, &sp->owned_cap, sizeof *sp->owned,
-                       "constants", st));
-    SK_TRY(sk_mem_new_aligned(&copy, bytes, sp->bufs[buf].name, st));
-    for (int32_t i = 0; i < n; i++) {
+    SK_TRY(own(sp, buf, &copy, st));
+    for (int32_t i = 0; copy && i < n; i++) {
         const uint64_t from = (uint64_t)i * piece_bytes;
         const uint64_t left = bytes - from;
         memcpy((uint8_t *)copy + from, pieces[i], left < piece_bytes ? left : piece_bytes);
     }
-    sp->owned[sp->n_owned++] = copy;
-    sp->bufs[buf].source = copy;
     return SK_OK;
 }
 

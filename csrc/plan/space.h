@@ -41,6 +41,7 @@ typedef struct sk_buf {
     int32_t n_pieces;       // source is the first of them
     bool as_is;             // weights: no product multiplies by it, so no device reorders it
     bool sparse;            // weights: a pass reads a few rows of many, so they may stay far away
+    bool computed;          // weights: the bytes are the space's own
 } sk_buf;
 
 typedef struct sk_space {
@@ -49,6 +50,7 @@ typedef struct sk_space {
     void **owned; // memory of computed weights
     size_t n_owned, owned_cap;
     bool elsewhere;     // weights are used in a device's memory, and synthetic ones made there
+    bool sizes_only;    // weights are used nowhere: what would be computed has no bytes
     int32_t *by_name;   // open addressing, -1: free; transients are not in it
     size_t by_name_cap; // a power of two, or 0
     size_t by_name_n;   // entries, also those of buffers that were cut off
@@ -66,7 +68,7 @@ SK_MUST_USE sk_code sk_space_add_weight(sk_space *sp, const char *name, int32_t 
                                         const int64_t *dim, const uint8_t *source, int32_t *out,
                                         sk_status *st);
 
-/* A weight computed at load; `values` are copied. */
+/* A weight computed at load; `values` are copied, unless the space wants sizes only. */
 SK_MUST_USE sk_code sk_space_add_const(sk_space *sp, const char *name, int32_t dtype, int32_t rank,
                                        const int64_t *dim, const void *values, int32_t *out,
                                        sk_status *st);

@@ -199,6 +199,7 @@ static int exec_module(PyObject *module)
     if (PyModule_AddFunctions(module, sk_floor_methods) < 0) return -1;
     if (PyModule_AddFunctions(module, sk_diff_methods) < 0) return -1;
     if (PyModule_AddFunctions(module, sk_synthetic_methods) < 0) return -1;
+    if (PyModule_AddFunctions(module, sk_sizes_methods) < 0) return -1;
     return PyModule_AddStringConstant(module, "__version__", SK_BUILD_VERSION);
 }
 

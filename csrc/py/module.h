@@ -48,5 +48,6 @@ extern PyMethodDef sk_op_methods[];        // op_run.c
 extern PyMethodDef sk_floor_methods[];     // floor.c
 extern PyMethodDef sk_diff_methods[];      // diff.c
 extern PyMethodDef sk_synthetic_methods[]; // synthetic.c
+extern PyMethodDef sk_sizes_methods[];     // sizes.c
 
 #endif

@@ -81,7 +81,7 @@ static bool tell(void *ctx, uint64_t done, uint64_t total)
     return go_on;
 }
 
-static int parse_options(PyObject *args, PyObject **checkpoint, PyObject **draft, sk_options *o)
+int sk_options_parse(PyObject *args, PyObject **checkpoint, PyObject **draft, sk_options *o)
 {
     PyObject *progress = Py_None;
     const char *kernels;
@@ -118,7 +118,7 @@ PyObject *sk_session_py_open(PyTypeObject *type, PyObject *args, const sk_beside
     sk_options options;
     sk_ckpt *ck;
     sk_code rc;
-    if (parse_options(args, &checkpoint, &draft, &options) < 0) return NULL;
+    if (sk_options_parse(args, &checkpoint, &draft, &options) < 0) return NULL;
     ck = sk_checkpoint_share(ms, checkpoint, &weights, &st);
     if (!ck) return sk_raise(ms, &st);
     if (draft != Py_None) options.draft = sk_checkpoint_share(ms, draft, &draft_weights, &st);

@@ -27,7 +27,11 @@ typedef struct sk_beside {
     bool exact;
 } sk_beside;
 
-/* A new session from (checkpoint, options), with a step diff unless `beside` is NULL. */
+/* (checkpoint, options, progress, draft), the last two optional; *draft is None without one. All
+ * borrowed; -1 with an exception. */
+int sk_options_parse(PyObject *args, PyObject **checkpoint, PyObject **draft, sk_options *o);
+
+/* A new session from such arguments, with a step diff unless `beside` is NULL. */
 PyObject *sk_session_py_open(PyTypeObject *type, PyObject *args, const sk_beside *beside);
 
 /* Takes the session for the caller; -1 with StateError when it is busy or closed. */

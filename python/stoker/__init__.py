@@ -13,6 +13,8 @@ _HOME = {  # public name -> module that has it
     "Tensor": "checkpoint",
     "open": "checkpoint",
     "synthetic": "_synthetic",
+    "plan": "_plan",
+    "MemoryPlan": "_plan",
     "Engine": "engine",
     "diff": "stepdiff",
     "Difference": "stepdiff",
@@ -38,6 +40,8 @@ __all__ = list(_HOME)
 if TYPE_CHECKING:
     from ._info import info as info
     from ._native import __version__ as __version__
+    from ._plan import MemoryPlan as MemoryPlan
+    from ._plan import plan as plan
     from ._synthetic import synthetic as synthetic
     from .checkpoint import Checkpoint as Checkpoint
     from .checkpoint import Tensor as Tensor

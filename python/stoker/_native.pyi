@@ -180,6 +180,24 @@ _Options = tuple[
     int, int, int, int, bool, str, bool, int, int, bool, int, int, int, int, bool, bool
 ]
 
+class _Sizes(TypedDict):
+    memory: dict[str, int]
+    sizes: dict[str, int]
+    buffers: list[tuple[str, str, str | None, str, int, int, bool, int, int]]
+    plans: list[tuple[str, int, int, int, int]]
+    work: dict[str, int]
+    refused: list[tuple[str, int, int, str, str]]
+    tiers: int
+    rows: int
+
+def sizes(
+    checkpoint: Checkpoint,
+    options: _Options,
+    progress: Callable[[int, int], object] | None = None,
+    draft: Checkpoint | None = None,
+    /,
+) -> _Sizes: ...
+
 @final
 class Session:
     def __new__(

@@ -18,9 +18,20 @@ from typing import Any
 import numpy as np
 
 from . import _native
+from ._options import (
+    KERNELS,
+    MODES,
+    TABLES,
+    device_named,
+    int32,
+    native_options,
+    one_of,
+    settle,
+    trained_context,
+)
 from .checkpoint import Checkpoint
 from .checkpoint import open as open_checkpoint
-from .drafter import KINDS, Drafter
+from .drafter import Drafter
 from .errors import Error, InvalidArgumentError, StateError, UnsupportedError
 from .results import Event, Memory, PlanView, Result, Round, Stats, log_softmax_at
 from .tokenizer import TextStream, Tokenizer
@@ -28,9 +39,6 @@ from .tokenizer import TextStream, Tokenizer
 MAX_STOP_IDS = 32  # SK_STOP_MAX
 ALL = -1  # SK_LICENCE_ALL
 AHEAD = 2  # at most SK_AHEAD_MAX
-MODES = ("graph", "eager", "direct")  # by sk_mode
-KERNELS = ("fast", "definition", "generic", "avx2", "avx512")
-TABLES = ("device", "ram")
 FINISH = {1: "stop", 2: "length", 3: "stop"}
 
 Ids = Sequence[int] | np.ndarray[Any, Any]
@@ -122,36 +130,29 @@ class Engine:
             raise InvalidArgumentError(f"tokenizer: expected a Tokenizer, found {tokenizer!r}")
         self._progress: Progress = progress or (lambda stage, done, total: None)
         self.drafter = Drafter.parse(drafter)
-        _one_of("numerics", numerics, ("bf16", "f32"))
+        one_of("numerics", numerics, ("bf16", "f32"))
         self.device = _pick_device(device, numerics)
-        _one_of("mode", mode, MODES)
-        _one_of("kernels", kernels, KERNELS)
-        _one_of("embedding_table", embedding_table, TABLES)
-        threads = len(os.sched_getaffinity(0)) if threads is None else threads
+        one_of("mode", mode, MODES)
+        one_of("kernels", kernels, KERNELS)
+        one_of("embedding_table", embedding_table, TABLES)
         on_cpu = self.device == "cpu"
-        if prefill_chunk is None:
-            prefill_chunk = 64 if on_cpu else 512
-        if numerics == "f32" and not on_cpu:
-            raise UnsupportedError(f"numerics f32: expected device cpu, found {self.device}")
-        for name, value in (("slots", slots), ("context", context), ("threads", threads),
-                            ("prefill_chunk", prefill_chunk), ("seed", seed)):  # fmt: skip
-            _int32(name, value)
+        threads, prefill_chunk = settle(
+            self.device, numerics, threads, prefill_chunk, slots=slots, context=context, seed=seed
+        )
         self._progress("open", 0, 1)
         self._owns = not isinstance(model, Checkpoint)
         self._draft: Checkpoint | None = None
         self.checkpoint = open_checkpoint(model) if not isinstance(model, Checkpoint) else model
         try:
-            context = min(context, _trained_context(self.checkpoint) or context)
+            context = min(context, trained_context(self.checkpoint) or context)
             self._progress("tokenizer", 0, 1)
             self.tokenizer = tokenizer if tokenizer is not None else self._own_tokenizer()
             self._progress("plan", 0, 1)
             d = self.drafter
             self._draft = None if d.model is None else open_checkpoint(d.model)
             self._session: Any = self._open_session(
-                (slots, context, prefill_chunk, threads, numerics == "f32", kernels,
-                 bool(poison), -1 if on_cpu else int(self.device[5:]), MODES.index(mode),
-                 bool(edges), KINDS[d.kind], d.proposals, d.n_max, d.n_min,
-                 d.hidden_norm == "per_stream", embedding_table == "ram"),
+                native_options(d, self.device, slots, context, numerics, prefill_chunk, threads,
+                               embedding_table, kernels, bool(poison), mode, bool(edges))
             )  # fmt: skip
         except BaseException:
             self._close_files()
@@ -405,7 +406,7 @@ class Engine:
                 f"temperature: expected 0.0 (greedy), found {temperature!r}; sampling is not "
                 "implemented"
             )
-        _int32("max_tokens", max_tokens)
+        int32("max_tokens", max_tokens)
         stops = set(_as_ids("stop_ids", stop_ids, empty=True).tolist())
         if self.tokenizer is not None and not ignore_eos:
             stops |= set(self.tokenizer.eog_ids)
@@ -461,7 +462,7 @@ class Engine:
         """
         tokens = self.encode(ids)
         n = len(tokens)
-        _one_of("path", path, ("decode",))
+        one_of("path", path, ("decode",))
         if n > self.options["context"]:
             raise InvalidArgumentError(
                 f"ids: expected at most {self.options['context']} tokens, found {n}"
@@ -470,7 +471,7 @@ class Engine:
             raise InvalidArgumentError(f"outputs: expected a list of names, found {outputs!r}")
         outputs = tuple(outputs)
         if chunk is not None:
-            _int32("chunk", chunk)
+            int32("chunk", chunk)
         known = self._outputs()
         arrays: dict[int, np.ndarray[Any, Any]] = {}
         for name in outputs:
@@ -538,7 +539,7 @@ class Engine:
         accept: for all slots, how many of a round's proposals are left right, in turn from round
             to round of a request; its length divides 840.
         """
-        _int32("slot", slot)
+        int32("slot", slot)
         self._session.plant(
             slot, _as_ids("table", table, empty=True), _as_ids("accept", accept, empty=True)
         )
@@ -604,15 +605,10 @@ def _pick_device(device: str, numerics: str) -> str:
     name = device if isinstance(device, str) else ""
     if name == "auto":
         return "cuda:0" if numerics == "bf16" and _usable(0) else "cpu"
-    if name == "cpu":
-        return "cpu"
-    kind, _, number = name.partition(":")
-    if kind != "cuda" or not (number == "" or (number.isascii() and number.isdigit())):
-        raise InvalidArgumentError(f"device: expected auto, cpu or cuda:N, found {device!r}")
-    index = int(number or 0)
-    _int32("device", index)
-    _native.device_need(index)
-    return f"cuda:{index}"
+    named = device_named(device, "auto, cpu or cuda:N")
+    if named != "cpu":
+        _native.device_need(int(named[5:]))
+    return named
 
 
 def _usable(index: int) -> bool:
@@ -621,28 +617,6 @@ def _usable(index: int) -> bool:
     except Error:
         return False
     return True
-
-
-def _trained_context(checkpoint: Checkpoint) -> int:
-    """Positions that the model was made for; 0 where nothing says."""
-    if checkpoint.format == "safetensors":
-        config = checkpoint.config or {}
-        value = config.get("text_config", config).get("max_position_embeddings")
-    else:
-        value = checkpoint.metadata.get(f"{checkpoint.architecture}.context_length")
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in allowed:
-        raise InvalidArgumentError(f"{name}: expected {' or '.join(allowed)}, found {value!r}")
-
-
-def _int32(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise InvalidArgumentError(f"{name}: expected an integer, found {value!r}")
-    if not -(2**31) <= value < 2**31:
-        raise InvalidArgumentError(f"{name}: expected a 32-bit integer, found {value}")
 
 
 def is_single(prompt: object) -> bool:

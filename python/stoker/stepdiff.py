@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _native
+from ._options import int32
 from .checkpoint import Checkpoint
 from .drafter import Drafter
-from .engine import Engine, _int32, _pick_device, is_single
+from .engine import Engine, _pick_device, is_single
 from .errors import InvalidArgumentError, MismatchError
 
 CHUNK = 512  # rows of a prefill pass on a GPU
@@ -147,7 +148,7 @@ def diff(
         MismatchError: an output is out of bounds; its `step` says where, its `records` are all.
     """
     for name, value in (("rounds", rounds), ("prefill_chunk", prefill_chunk)):
-        _int32(name, value)
+        int32(name, value)
     if rounds < 0:
         raise InvalidArgumentError(f"rounds: expected at least 0, found {rounds}")
     device = _pick_device(device, "bf16")
