@@ -15,7 +15,7 @@ from typing import Any
 from . import _native
 from ._options import device_named, native_options, one_of, settle, trained_context
 from ._synthetic import from_spec
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, format_bytes
 from .checkpoint import open as open_checkpoint
 from .drafter import Drafter
 from .errors import InvalidArgumentError
@@ -46,6 +46,7 @@ _WEIGHTS = (
     (r"norm", "norms"),
     (r"token_embd", "embedding"),
     (r"output", "vocabulary projection"),
+    (r"key_map|rope_freq", "maps and frequencies"),
 )
 _STATE = (
     (r"[kv]_cache", "keys and values"),
@@ -171,9 +172,30 @@ class MemoryPlan:
         out = [(k, f"{v:,}") for k, v in self.memory.items()]
         out.append(("need", f"{self.need:,}"))
         if self.card is not None:
-            longest = "none" if self.largest_context is None else f"{self.largest_context:,}"
-            out.append((f"largest context in {self.card:,}", f"{longest} ({self.limited_by})"))
+            out.append((f"largest context in {self.card:,}", self.longest()))
         return out
+
+    def longest(self) -> str:
+        """The largest context, and what ends it."""
+        if self.card is None:
+            return "not asked"
+        if self.largest_context is None:
+            return "none fits"
+        return f"{self.largest_context:,} ({self.limited_by})"
+
+    def title(self) -> str:
+        o = self.options
+        names = ("device", "drafter", "numerics", "slots", "context", "prefill_chunk")
+        return f"{self.model}: " + ", ".join(f"{name} {o[name]}" for name in names)
+
+    def verdict(self) -> str:
+        """One line: does it fit?"""
+        o = self.options
+        what = f"{o['slots']} x {o['context']:,} positions"
+        if self.card is None:
+            return f"{what}: {self.need:,} bytes"
+        fits = "fits" if self.fits else "does not fit"
+        return f"{what}: {self.need:,} of {self.card:,} bytes, {fits}; longest {self.longest()}"
 
     def __repr__(self) -> str:
         width = max(len(k) for k, _ in self.rows())
@@ -193,7 +215,7 @@ def parse_bytes(name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         number = value
     elif isinstance(value, str):
-        m = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?i?B?)\s*", value)
+        m = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*((?:[kKMGT]i?)?B|)\s*", value)
         unit = m and _UNITS.get(m[2].replace("k", "K"))
         number = int(float(m[1]) * unit) if m and unit and "." in m[1] else None
         number = int(m[1]) * unit if m and unit and number is None else number
@@ -230,6 +252,59 @@ def _breakdown(memory: dict[str, int], buffers: list[Buffer]) -> dict[str, dict[
         of = lines.get(line.removeprefix("device: ").removeprefix("pinned: "))
         if of is not None:
             out[line] = _parts((b for b in buffers if of(b)), n)
+    return out
+
+
+Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
+
+
+def _number(n: float | None) -> str:
+    return "" if n is None else f"{n:,.0f}" if n == int(n) else f"{n:,.2f}"
+
+
+def _memory_rows(p: MemoryPlan) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for line, n in p.memory.items():
+        rows.append((line, _number(n), format_bytes(n)))
+        parts = p.parts.get(line, {})
+        if line == "device: work of the kernels":
+            parts = {f"{op}, at most": bytes for op, bytes in p.work.items()}
+        if len(parts) > 1:
+            rows += [(f"    {owner}", _number(n), format_bytes(n)) for owner, n in parts.items()]
+    own = {
+        "while loading: staging of weights": p.staging,
+        "estimate: driver": p.estimate.get("driver", 0),
+        "estimate: graphs": p.estimate.get("graphs", 0),
+    }
+    rows += [(name, _number(n), format_bytes(n)) for name, n in own.items() if n]
+    return [*rows, ("need, at the worst moment", _number(p.need), format_bytes(p.need))]
+
+
+def tables(found: list[MemoryPlan]) -> list[Table]:
+    """Columns and rows: the first plan in full, and all of them side by side."""
+    p = found[0]
+    o = p.options
+    per = [(owner, _number(n)) for owner, n in p.per_token.items()]
+    growth = p.weights_packed - p.weights_stored
+    out: list[Table] = [
+        (("owner", "bytes", ""), _memory_rows(p)),
+        (("of each slot", "bytes"), [
+            *((f"a position: {owner}", n) for owner, n in per),
+            ("a position", _number(p.bytes_per_token)), ("without any", _number(p.per_slot)),
+        ]),
+        (("of the weights", "bytes"), [
+            ("in the checkpoint, and computed", _number(p.weights_stored)),
+            *([("growth by packing", _number(growth))] if o["device"] == "cuda" else []),
+        ]),
+        (("context", "state", "scratch", "need", "fits"), [
+            (_number(a.context), _number(a.state), _number(a.scratch), _number(a.need),
+             {True: "yes", False: "no", None: ""}[a.fits]) for a in p.contexts
+        ]),
+    ]  # fmt: skip
+    if len(found) > 1:
+        out.append((("slots", "need", "largest context"), [
+            (str(x.options["slots"]), _number(x.need), x.longest()) for x in found
+        ]))  # fmt: skip
     return out
 
 
