@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import _native
-from ._options import device_named, native_options, one_of, settle, trained_context
+from ._options import TABLES, device_named, native_options, one_of, settle, trained_context
 from ._synthetic import from_spec
 from .checkpoint import Checkpoint, format_bytes
 from .checkpoint import open as open_checkpoint
@@ -246,6 +246,7 @@ def _breakdown(memory: dict[str, int], buffers: list[Buffer]) -> dict[str, dict[
         "pending rows": lambda b: b.role == "pending",
         "row tables and control": lambda b: b.role == "control" and b.area == "state",
         "control and completion rings": lambda b: b.area in ("control", "rings"),
+        "hashed embedding": lambda b: b.area == "tables",
     }
     out = {}
     for line, n in memory.items():
@@ -321,16 +322,18 @@ class _Planner:
         slots: int,
         prefill_chunk: int,
         threads: int,
+        embedding_table: str,
         driver: int,
     ) -> None:
         self.checkpoint, self.draft, self.drafter = checkpoint, draft, drafter
         self.device, self.numerics, self.slots = device, numerics, slots
         self.prefill_chunk, self.threads, self.driver = prefill_chunk, threads, driver
+        self.embedding_table = embedding_table
 
     def sizes(self, context: int) -> dict[str, Any]:
         options = native_options(
             self.drafter, self.device, self.slots, context, self.numerics, self.prefill_chunk,
-            self.threads,
+            self.threads, self.embedding_table,
         )  # fmt: skip
         return _native.sizes(
             self.checkpoint._native, options, None, self.draft and self.draft._native
@@ -382,6 +385,7 @@ def plan(
     *,
     prefill_chunk: int | None = None,
     threads: int | None = None,
+    embedding_table: str = "device",
     memory: int | str | None = None,
     contexts: Iterable[int] = CONTEXTS,
     driver: int | str | None = None,
@@ -391,7 +395,7 @@ def plan(
     Args:
         model: path of a checkpoint, a `Checkpoint`, or "synthetic:flash-next,quant=iq3_s" with the
             arguments of `synthetic` behind the name. Weights are not read.
-        drafter, slots, context, numerics, prefill_chunk, threads: as for `Engine`.
+        drafter, slots, context, numerics, prefill_chunk, threads, embedding_table: as for `Engine`.
         device: "cuda" or "cpu". No size depends on which GPU it is.
         memory: that it has to fit into, in bytes or like "80GiB"; by default an H200's 141 GB, and
             on the CPU nothing is asked.
@@ -403,6 +407,7 @@ def plan(
     """
     d = Drafter.parse(drafter)
     one_of("numerics", numerics, ("bf16", "f32"))
+    one_of("embedding_table", embedding_table, TABLES)
     name = device_named(device, "cpu, cuda or cuda:N")
     threads, prefill_chunk = settle(
         name, numerics, threads, prefill_chunk, slots=slots, context=context
@@ -424,7 +429,7 @@ def plan(
         if draft is not None:
             opened.append(draft)
         planner = _Planner(
-            checkpoint, draft, d, name, numerics, slots, prefill_chunk, threads, own
+            checkpoint, draft, d, name, numerics, slots, prefill_chunk, threads, embedding_table, own
         )  # fmt: skip
         return _plan(planner, context, card, contexts, driver is None)
     finally:
@@ -448,6 +453,7 @@ def _plan(
     of_slots = [b for b in buffers if b.role in ("state", "pending") and not b.positions]
     largest = None if card is None else planner.largest(card, trained)
     on_device = sizes["weights"] + sizes["state"] + sizes["scratch"]
+    pinned = sizes["rings"] + sizes["tables"]
     mapped = memory.get("weights mapped from the file", 0)
     return MemoryPlan(
         model=planner.checkpoint.path,
@@ -455,7 +461,7 @@ def _plan(
             "drafter": str(planner.drafter), "device": planner.device.partition(":")[0],
             "numerics": planner.numerics, "slots": planner.slots, "context": context,
             "context_asked": asked, "prefill_chunk": planner.prefill_chunk,
-            "threads": planner.threads,
+            "threads": planner.threads, "embedding_table": planner.embedding_table,
         },
         memory=memory,
         parts=_breakdown(memory, buffers),
@@ -464,8 +470,8 @@ def _plan(
         weights_packed=sum(b.bytes for b in weights),
         staging=sizes["staging"],
         device=0 if on_cpu else on_device,
-        pinned=sizes["rings"],
-        host=memory.total - mapped - sizes["rings"] - (0 if on_cpu else on_device),
+        pinned=pinned,
+        host=memory.total - mapped - pinned - (0 if on_cpu else on_device),
         mapped=mapped,
         estimate={} if on_cpu else {
             "driver": planner.driver, "graphs": planner.graphs(found),

@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--memory", metavar="BYTES",
                       help="to fit into, like 80GiB; 141GB unless on the CPU")  # fmt: skip
     plan.add_argument("--driver", metavar="BYTES", help="that the device takes for itself")
+    plan.add_argument("--embedding-table", default="device", choices=("device", "ram"))
     plan.add_argument("--numerics", default="bf16", choices=("bf16", "f32"), help="f32: CPU only")
     plan.add_argument("--threads", type=int)
     plan.add_argument("--json", action="store_true", help="as JSON")
@@ -265,8 +266,8 @@ def _plan(args: argparse.Namespace) -> int:
     found = [
         plan(
             args.model, args.draft, args.device, slots, args.context, args.numerics,
-            prefill_chunk=args.prefill_chunk, threads=args.threads, memory=args.memory,
-            driver=args.driver,
+            prefill_chunk=args.prefill_chunk, threads=args.threads,
+            embedding_table=args.embedding_table, memory=args.memory, driver=args.driver,
         )
         for slots in args.slots
     ]  # fmt: skip

@@ -190,7 +190,7 @@ def test_state_and_scratch_on_a_device(tmp_path: Path) -> None:
 def test_capacities_of_a_device_have_their_plans(tiny_path: Path) -> None:
     """Ten rows and five, each with logits and without; transients are the largest plan's."""
     with stoker.open(tiny_path) as ck:
-        options = (2, 96, 16, 1, False, "fast", False, 0, 0, True, 2, 4, 4, 2, False)
+        options = (2, 96, 16, 1, False, "fast", False, 0, 0, True, 2, 4, 4, 2, False, False)
         found = stoker._native.sizes(ck._native, options)
     plans = [(name, rows) for name, rows, *_ in found["plans"]]
     assert plans == [(n, r) for r in (10, 5) for n in ("round", "round.greedy")] + [("prefill", 16)]
@@ -224,6 +224,20 @@ def test_all_of_flash_next(slots: int) -> None:
     assert p.refused == () and p.fits
     assert [a.context for a in p.contexts] == [8192, 32768, 131072, 262144]
     assert p.contexts[2].need == p.need
+
+
+def test_a_table_in_host_memory() -> None:
+    spec = "synthetic:flash-next,quant=iq3_s"
+    near = stoker.plan(spec, "mtp:4", context=8192)
+    far = stoker.plan(spec, "mtp:4", context=8192, embedding_table="ram")
+    table = far.memory["pinned: hashed embedding"]
+    assert table == 320_001_536 * 160 // 32 * 18
+    weights = "device: weights, packed"
+    assert near.memory[weights] - far.memory[weights] == table  # which is a multiple of 256
+    assert sum(far.parts[weights].values()) == far.memory[weights]
+    assert near.memory["pinned: hashed embedding"] == 0
+    assert far.pinned == table + far.memory["pinned: control and completion rings"]
+    assert far.options["embedding_table"] == "ram"
 
 
 def test_layers_of_a_spec() -> None:
@@ -348,6 +362,8 @@ def test_what_has_no_kernel_is_named(flash: Callable[[str], Path]) -> None:
         ({"device": "gpu"}, "InvalidArgumentError", "device: expected cpu, cuda or cuda:N, found 'gpu'"),
         ({"device": "auto"}, "InvalidArgumentError", "device: expected cpu, cuda or cuda:N, found 'auto'"),
         ({"numerics": "f32"}, "UnsupportedError", "numerics f32: expected device cpu, found cuda:0"),
+        ({"embedding_table": "disk"}, "InvalidArgumentError", "embedding_table: expected device or ram, found 'disk'"),
+        ({"embedding_table": "ram"}, "InvalidArgumentError", "embedding_table: expected device for a model without"),
         ({"numerics": "fp8"}, "InvalidArgumentError", "numerics: expected bf16 or f32, found 'fp8'"),
         ({"drafter": "magic"}, "InvalidArgumentError", "drafter: expected none, ngram:K"),
         ({"drafter": "mtp:2"}, "UnsupportedError", "draft head"),
