@@ -169,12 +169,6 @@ static uint64_t bytes_to_upload(const sk_program *p)
     return total;
 }
 
-static bool is_far(const sk_program *p, size_t buf)
-{
-    sk_area area;
-    return sk_sizes_area(p, buf, &area) && area == SK_AREA_TABLES;
-}
-
 static sk_code upload(sk_device *d, const sk_program *p, uint8_t *const *addr, uint8_t *raw,
                       sk_status *st)
 {
@@ -183,12 +177,13 @@ static sk_code upload(sk_device *d, const sk_program *p, uint8_t *const *addr, u
     uint64_t done = 0;
     for (size_t i = 0; i < p->space.n; i++) {
         const sk_buf *b = &p->space.bufs[i];
+        sk_area area;
         if (b->role != SK_ROLE_WEIGHT) continue;
         if (progress->tell && !progress->tell(progress->ctx, done, total))
             return SK_FAIL(st, SK_STATE, "weights: loading was ended after %llu of %llu bytes",
                            (unsigned long long)done, (unsigned long long)total);
         done += b->bytes;
-        if (is_far(p, i))
+        if (sk_sizes_area(p, i, &area) && area == SK_AREA_TABLES)
             SK_TRY(upload_far(d, p, b, addr[i], raw, d->sizes.staging, st));
         else if (sk_sizes_packs(b))
             SK_TRY(upload_packed(d, p, b, addr[i], raw, d->sizes.staging, st));

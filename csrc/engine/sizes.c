@@ -15,10 +15,10 @@ static bool on_device(const sk_program *p) { return p->options.device >= 0; }
 bool sk_sizes_area(const sk_program *p, size_t buf, sk_area *out)
 {
     const bool ring = (int32_t)buf == p->rb.ring || (int32_t)buf == p->rb.done;
-    switch (p->space.bufs[buf].role) {
+    const sk_buf *b = &p->space.bufs[buf];
+    switch (b->role) {
     case SK_ROLE_WEIGHT:
-        *out =
-            p->options.table_in_ram && p->space.bufs[buf].sparse ? SK_AREA_TABLES : SK_AREA_WEIGHTS;
+        *out = b->sparse && p->options.table_in_ram ? SK_AREA_TABLES : SK_AREA_WEIGHTS;
         return on_device(p);
     case SK_ROLE_STATE:
     case SK_ROLE_PENDING:

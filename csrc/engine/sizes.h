@@ -11,7 +11,7 @@ typedef enum sk_area {
     SK_AREA_STATE,   // state and pending rows; on a device control too, but for the rings
     SK_AREA_CONTROL, // on the CPU, the rings among it
     SK_AREA_RINGS,   // on a device: pinned host memory
-    SK_AREA_TABLES   // likewise: weights of which few rows are read, where the options say so
+    SK_AREA_TABLES   // likewise, of weights that the options leave there
 } sk_area;
 
 typedef struct sk_sizes {

@@ -7,10 +7,8 @@
 static const char *area_name(sk_area area)
 {
     static const char *const names[] = {
-        [SK_AREA_WEIGHTS] = "weights",
-        [SK_AREA_STATE] = "state",
-        [SK_AREA_CONTROL] = "control",
-        [SK_AREA_RINGS] = "rings",
+        [SK_AREA_WEIGHTS] = "weights", [SK_AREA_STATE] = "state",   [SK_AREA_CONTROL] = "control",
+        [SK_AREA_RINGS] = "rings",     [SK_AREA_TABLES] = "tables",
     };
     return names[area];
 }
@@ -73,12 +71,12 @@ static PyObject *memory_of(const sk_program *p, const sk_sizes *s)
 
 static PyObject *sizes_dict(const sk_sizes *s)
 {
-    return Py_BuildValue("{sKsKsKsKsKsKsKsK}", "weights", (unsigned long long)s->weights, "state",
-                         (unsigned long long)s->state, "control", (unsigned long long)s->control,
-                         "rings", (unsigned long long)s->rings, "transients",
-                         (unsigned long long)s->transients, "work", (unsigned long long)s->work,
-                         "scratch", (unsigned long long)s->scratch, "staging",
-                         (unsigned long long)s->staging);
+    return Py_BuildValue(
+        "{sKsKsKsKsKsKsKsKsK}", "weights", (unsigned long long)s->weights, "state",
+        (unsigned long long)s->state, "control", (unsigned long long)s->control, "rings",
+        (unsigned long long)s->rings, "tables", (unsigned long long)s->tables, "transients",
+        (unsigned long long)s->transients, "work", (unsigned long long)s->work, "scratch",
+        (unsigned long long)s->scratch, "staging", (unsigned long long)s->staging);
 }
 
 /* The plans of a program, the prefill behind the rounds. */

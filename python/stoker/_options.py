@@ -13,8 +13,8 @@ from .drafter import KINDS, Drafter
 from .errors import InvalidArgumentError, UnsupportedError
 
 MODES = ("graph", "eager", "direct")  # by sk_mode
-TABLES = ("device", "ram")
 KERNELS = ("fast", "definition", "generic", "avx2", "avx512")
+TABLES = ("device", "ram")  # where a table of hashed n-grams is
 
 
 def settle(
@@ -40,19 +40,19 @@ def native_options(
     numerics: str,
     prefill_chunk: int,
     threads: int,
+    embedding_table: str = "device",
     kernels: str = "fast",
     poison: bool = False,
     mode: str = "graph",
     edges: bool = True,
-    embedding_table: str = "device",
     fused: bool = False,
 ) -> tuple[Any, ...]:
     """Options of `_native.Session` and `_native.sizes`; device "cpu" or "cuda:N"."""
     return (
         slots, context, prefill_chunk, threads, numerics == "f32", kernels, poison,
         -1 if device == "cpu" else int(device[5:]), MODES.index(mode), edges, KINDS[d.kind],
-        d.proposals, d.n_max, d.n_min, d.hidden_norm == "per_stream",
-        embedding_table == "ram", fused,
+        d.proposals, d.n_max, d.n_min, d.hidden_norm == "per_stream", embedding_table == "ram",
+        fused,
     )  # fmt: skip
 
 

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import _native
-from ._options import device_named, native_options, one_of, settle, trained_context
+from ._options import TABLES, device_named, native_options, one_of, settle, trained_context
 from ._synthetic import from_spec
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, format_bytes
 from .checkpoint import open as open_checkpoint
 from .drafter import Drafter
 from .errors import InvalidArgumentError
@@ -46,6 +46,7 @@ _WEIGHTS = (
     (r"norm", "norms"),
     (r"token_embd", "embedding"),
     (r"output", "vocabulary projection"),
+    (r"key_map|rope_freq", "maps and frequencies"),
 )
 _STATE = (
     (r"[kv]_cache", "keys and values"),
@@ -171,9 +172,30 @@ class MemoryPlan:
         out = [(k, f"{v:,}") for k, v in self.memory.items()]
         out.append(("need", f"{self.need:,}"))
         if self.card is not None:
-            longest = "none" if self.largest_context is None else f"{self.largest_context:,}"
-            out.append((f"largest context in {self.card:,}", f"{longest} ({self.limited_by})"))
+            out.append((f"largest context in {self.card:,}", self.longest()))
         return out
+
+    def longest(self) -> str:
+        """The largest context, and what ends it."""
+        if self.card is None:
+            return "not asked"
+        if self.largest_context is None:
+            return "none fits"
+        return f"{self.largest_context:,} ({self.limited_by})"
+
+    def title(self) -> str:
+        o = self.options
+        names = ("device", "drafter", "numerics", "slots", "context", "prefill_chunk")
+        return f"{self.model}: " + ", ".join(f"{name} {o[name]}" for name in names)
+
+    def verdict(self) -> str:
+        """One line: does it fit?"""
+        o = self.options
+        what = f"{o['slots']} x {o['context']:,} positions"
+        if self.card is None:
+            return f"{what}: {self.need:,} bytes"
+        fits = "fits" if self.fits else "does not fit"
+        return f"{what}: {self.need:,} of {self.card:,} bytes, {fits}; longest {self.longest()}"
 
     def __repr__(self) -> str:
         width = max(len(k) for k, _ in self.rows())
@@ -193,7 +215,7 @@ def parse_bytes(name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         number = value
     elif isinstance(value, str):
-        m = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?i?B?)\s*", value)
+        m = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*((?:[kKMGT]i?)?B|)\s*", value)
         unit = m and _UNITS.get(m[2].replace("k", "K"))
         number = int(float(m[1]) * unit) if m and unit and "." in m[1] else None
         number = int(m[1]) * unit if m and unit and number is None else number
@@ -224,12 +246,66 @@ def _breakdown(memory: dict[str, int], buffers: list[Buffer]) -> dict[str, dict[
         "pending rows": lambda b: b.role == "pending",
         "row tables and control": lambda b: b.role == "control" and b.area == "state",
         "control and completion rings": lambda b: b.area in ("control", "rings"),
+        "hashed embedding": lambda b: b.area == "tables",
     }
     out = {}
     for line, n in memory.items():
         of = lines.get(line.removeprefix("device: ").removeprefix("pinned: "))
         if of is not None:
             out[line] = _parts((b for b in buffers if of(b)), n)
+    return out
+
+
+Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
+
+
+def _number(n: float | None) -> str:
+    return "" if n is None else f"{n:,.0f}" if n == int(n) else f"{n:,.2f}"
+
+
+def _memory_rows(p: MemoryPlan) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for line, n in p.memory.items():
+        rows.append((line, _number(n), format_bytes(n)))
+        parts = p.parts.get(line, {})
+        if line == "device: work of the kernels":
+            parts = {f"{op}, at most": bytes for op, bytes in p.work.items()}
+        if len(parts) > 1:
+            rows += [(f"    {owner}", _number(n), format_bytes(n)) for owner, n in parts.items()]
+    own = {
+        "while loading: staging of weights": p.staging,
+        "estimate: driver": p.estimate.get("driver", 0),
+        "estimate: graphs": p.estimate.get("graphs", 0),
+    }
+    rows += [(name, _number(n), format_bytes(n)) for name, n in own.items() if n]
+    return [*rows, ("need, at the worst moment", _number(p.need), format_bytes(p.need))]
+
+
+def tables(found: list[MemoryPlan]) -> list[Table]:
+    """Columns and rows: the first plan in full, and all of them side by side."""
+    p = found[0]
+    o = p.options
+    per = [(owner, _number(n)) for owner, n in p.per_token.items()]
+    growth = p.weights_packed - p.weights_stored
+    out: list[Table] = [
+        (("owner", "bytes", ""), _memory_rows(p)),
+        (("of each slot", "bytes"), [
+            *((f"a position: {owner}", n) for owner, n in per),
+            ("a position", _number(p.bytes_per_token)), ("without any", _number(p.per_slot)),
+        ]),
+        (("of the weights", "bytes"), [
+            ("in the checkpoint, and computed", _number(p.weights_stored)),
+            *([("growth by packing", _number(growth))] if o["device"] == "cuda" else []),
+        ]),
+        (("context", "state", "scratch", "need", "fits"), [
+            (_number(a.context), _number(a.state), _number(a.scratch), _number(a.need),
+             {True: "yes", False: "no", None: ""}[a.fits]) for a in p.contexts
+        ]),
+    ]  # fmt: skip
+    if len(found) > 1:
+        out.append((("slots", "need", "largest context"), [
+            (str(x.options["slots"]), _number(x.need), x.longest()) for x in found
+        ]))  # fmt: skip
     return out
 
 
@@ -246,16 +322,18 @@ class _Planner:
         slots: int,
         prefill_chunk: int,
         threads: int,
+        embedding_table: str,
         driver: int,
     ) -> None:
         self.checkpoint, self.draft, self.drafter = checkpoint, draft, drafter
         self.device, self.numerics, self.slots = device, numerics, slots
         self.prefill_chunk, self.threads, self.driver = prefill_chunk, threads, driver
+        self.embedding_table = embedding_table
 
     def sizes(self, context: int) -> dict[str, Any]:
         options = native_options(
             self.drafter, self.device, self.slots, context, self.numerics, self.prefill_chunk,
-            self.threads,
+            self.threads, self.embedding_table,
         )  # fmt: skip
         return _native.sizes(
             self.checkpoint._native, options, None, self.draft and self.draft._native
@@ -307,6 +385,7 @@ def plan(
     *,
     prefill_chunk: int | None = None,
     threads: int | None = None,
+    embedding_table: str = "device",
     memory: int | str | None = None,
     contexts: Iterable[int] = CONTEXTS,
     driver: int | str | None = None,
@@ -316,7 +395,7 @@ def plan(
     Args:
         model: path of a checkpoint, a `Checkpoint`, or "synthetic:flash-next,quant=iq3_s" with the
             arguments of `synthetic` behind the name. Weights are not read.
-        drafter, slots, context, numerics, prefill_chunk, threads: as for `Engine`.
+        drafter, slots, context, numerics, prefill_chunk, threads, embedding_table: as for `Engine`.
         device: "cuda" or "cpu". No size depends on which GPU it is.
         memory: that it has to fit into, in bytes or like "80GiB"; by default an H200's 141 GB, and
             on the CPU nothing is asked.
@@ -328,6 +407,7 @@ def plan(
     """
     d = Drafter.parse(drafter)
     one_of("numerics", numerics, ("bf16", "f32"))
+    one_of("embedding_table", embedding_table, TABLES)
     name = device_named(device, "cpu, cuda or cuda:N")
     threads, prefill_chunk = settle(
         name, numerics, threads, prefill_chunk, slots=slots, context=context
@@ -349,7 +429,7 @@ def plan(
         if draft is not None:
             opened.append(draft)
         planner = _Planner(
-            checkpoint, draft, d, name, numerics, slots, prefill_chunk, threads, own
+            checkpoint, draft, d, name, numerics, slots, prefill_chunk, threads, embedding_table, own
         )  # fmt: skip
         return _plan(planner, context, card, contexts, driver is None)
     finally:
@@ -373,6 +453,7 @@ def _plan(
     of_slots = [b for b in buffers if b.role in ("state", "pending") and not b.positions]
     largest = None if card is None else planner.largest(card, trained)
     on_device = sizes["weights"] + sizes["state"] + sizes["scratch"]
+    pinned = sizes["rings"] + sizes["tables"]
     mapped = memory.get("weights mapped from the file", 0)
     return MemoryPlan(
         model=planner.checkpoint.path,
@@ -380,7 +461,7 @@ def _plan(
             "drafter": str(planner.drafter), "device": planner.device.partition(":")[0],
             "numerics": planner.numerics, "slots": planner.slots, "context": context,
             "context_asked": asked, "prefill_chunk": planner.prefill_chunk,
-            "threads": planner.threads,
+            "threads": planner.threads, "embedding_table": planner.embedding_table,
         },
         memory=memory,
         parts=_breakdown(memory, buffers),
@@ -389,8 +470,8 @@ def _plan(
         weights_packed=sum(b.bytes for b in weights),
         staging=sizes["staging"],
         device=0 if on_cpu else on_device,
-        pinned=sizes["rings"],
-        host=memory.total - mapped - sizes["rings"] - (0 if on_cpu else on_device),
+        pinned=pinned,
+        host=memory.total - mapped - pinned - (0 if on_cpu else on_device),
         mapped=mapped,
         estimate={} if on_cpu else {
             "driver": planner.driver, "graphs": planner.graphs(found),

@@ -1,4 +1,4 @@
-"""The command line: info, inspect, synthetic, dequantize, floor, diff, run.
+"""The command line: info, inspect, synthetic, plan, dequantize, floor, diff, run.
 
 Text goes to standard output as it is produced, everything else to standard error, so output can be
 piped. Exit status: 0 done, 1 an error that stoker names, 2 usage, 130 interrupted."""
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ._plan import MemoryPlan
     from .checkpoint import Checkpoint
     from .stepdiff import Difference
 
@@ -71,6 +72,26 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--tensors", action="store_true", help="every tensor")
     made.add_argument("--json", action="store_true", help="as JSON")
     made.set_defaults(command=_synthetic)
+
+    plan = commands.add_parser("plan", help="what an engine would take; nothing is taken, no GPU")
+    plan.add_argument("-m", "--model", required=True, metavar="FILE",
+                      help="checkpoint, or synthetic:flash-next,quant=iq3_s")  # fmt: skip
+    plan.add_argument("--context", type=int, default=4096, metavar="N", help="positions of a slot")
+    plan.add_argument("--slots", type=_numbers_of, default=[1], metavar="N[,N...]",
+                      help="requests side by side; several numbers are compared")  # fmt: skip
+    plan.add_argument(
+        "--draft", default="none", metavar="DRAFTER", help="none, ngram:4, mtp:4, ..."
+    )
+    plan.add_argument("--device", default="cuda", help="cuda or cpu")
+    plan.add_argument("--prefill-chunk", type=int, metavar="N", help="rows of a prefill pass")
+    plan.add_argument("--memory", metavar="BYTES",
+                      help="to fit into, like 80GiB; 141GB unless on the CPU")  # fmt: skip
+    plan.add_argument("--driver", metavar="BYTES", help="that the device takes for itself")
+    plan.add_argument("--embedding-table", default="device", choices=("device", "ram"))
+    plan.add_argument("--numerics", default="bf16", choices=("bf16", "f32"), help="f32: CPU only")
+    plan.add_argument("--threads", type=int)
+    plan.add_argument("--json", action="store_true", help="as JSON")
+    plan.set_defaults(command=_plan)
 
     plain = commands.add_parser("dequantize", help="a checkpoint as plain floats, in one file")
     plain.add_argument("file", metavar="IN")
@@ -230,6 +251,48 @@ def _show(
         out.print()
         out.print(_table("tensors", head, [[_cell(r[h]) for h in head] for r in rows],
                          _numbers({h: rows[0][h] for h in head})))  # fmt: skip
+
+
+def _numbers_of(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers with commas, found {text!r}") from None
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from ._plan import plan
+
+    found = [
+        plan(
+            args.model, args.draft, args.device, slots, args.context, args.numerics,
+            prefill_chunk=args.prefill_chunk, threads=args.threads,
+            embedding_table=args.embedding_table, memory=args.memory, driver=args.driver,
+        )
+        for slots in args.slots
+    ]  # fmt: skip
+    if args.json:
+        import json
+
+        print(json.dumps({"plans": [p.as_dict() for p in found]}, indent=1))
+    else:
+        _print_plan(found)
+    return 1 if found[0].refused or found[0].fits is False else 0
+
+
+def _print_plan(found: list[MemoryPlan]) -> None:
+    from ._plan import tables
+
+    out, p = _console(stderr=False), found[0]
+    print(p.title())
+    for head, rows in tables(found):
+        out.print(_table("", head, rows, set(range(1, len(head)))))
+        out.print()
+    if p.estimate:
+        print(f"estimates: {p.estimate['origin']}")
+    for text in p.refused:
+        print(f"refused: {text}")
+    print(p.verdict())
 
 
 def _dequantize(args: argparse.Namespace) -> None:

@@ -155,7 +155,8 @@ class Engine:
             self._draft = None if d.model is None else open_checkpoint(d.model)
             self._session: Any = self._open_session(
                 native_options(d, self.device, slots, context, numerics, prefill_chunk, threads,
-                               kernels, bool(poison), mode, bool(edges), embedding_table, bool(fused))
+                               embedding_table, kernels, bool(poison), mode, bool(edges),
+                               bool(fused))
             )  # fmt: skip
         except BaseException:
             self._close_files()
