@@ -234,6 +234,12 @@ template <typename T> T atomicMax(T *at, T x)
     if (x > was) *at = x;
     return was;
 }
+template <typename T> T atomicMin(T *at, T x)
+{
+    const T was = *at;
+    if (x < was) *at = x;
+    return was;
+}
 template <typename T> T atomicExch(T *at, T x)
 {
     const T was = *at;
