@@ -40,7 +40,6 @@ typedef struct sk_launch {
 } sk_launch;
 
 #define SK_SYNC_WORDS 4096
-#define SK_ROUTES_MAX 8192 // that route_list sorts: keys in the shared memory of any GPU
 
 /* One launcher per op, sk_k_<op>(arguments, launch). */
 #define SK_OP(name, fields) int32_t sk_k_##name(const sk_##name##_args *a, const sk_launch *l);

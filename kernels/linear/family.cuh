@@ -273,6 +273,7 @@ template <typename D> int32_t run_gather(const GatherArgs &a, const sk_launch *l
 
 template <typename D> int32_t run_pack(const PackArgs &a, bool unpack, cudaStream_t stream)
 {
+#ifdef __CUDACC__
     const int64_t words = (a.rows + 15) / 16 * a.units * (D::kUnitBytes / 4);
     const unsigned grid = static_cast<unsigned>(words / 256 < 65535 ? words / 256 + 1 : 65535);
     if (unpack)
@@ -280,6 +281,11 @@ template <typename D> int32_t run_pack(const PackArgs &a, bool unpack, cudaStrea
     else
         pack<D, false><<<grid, 256, 0, stream>>>(a);
     return static_cast<int32_t>(cudaGetLastError());
+#else
+    (void)stream;
+    emulated::alone([&] { unpack ? pack<D, true>(a) : pack<D, false>(a); });
+    return 0;
+#endif
 }
 
 template <typename D, int N, int T, bool Norm> int32_t setup_column()
