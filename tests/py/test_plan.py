@@ -194,6 +194,8 @@ def test_capacities_of_a_device_have_their_plans(tiny_path: Path) -> None:
         found = stoker._native.sizes(ck._native, options)
     plans = [(name, rows) for name, rows, *_ in found["plans"]]
     assert plans == [(n, r) for r in (10, 5) for n in ("round", "round.greedy")] + [("prefill", 16)]
+    whole = stoker.plan(tiny_path, "ngram:4", slots=2, context=96, prefill_chunk=16, threads=1)
+    assert [tuple(p.values()) for p in whole.plans] == found["plans"]
     most = max(transients for *_, transients, _ in found["plans"])
     assert found["sizes"]["transients"] == found["memory"]["device: transients"] == most
 
@@ -315,6 +317,7 @@ def test_a_context_is_cut_to_the_model(tiny_path: Path) -> None:
     p = stoker.plan(tiny_path, context=100_000)
     assert (p.options["context"], p.options["context_asked"]) == (512, 100_000)
     assert p.contexts == () and (p.largest_context, p.limited_by) == (512, "model")
+    assert "context 512 (of 100000 asked)" in p.title()
 
 
 def test_the_card(tiny_path: Path) -> None:
