@@ -84,8 +84,9 @@ test-c:
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) build/c/plain/sk_tests
 	$(Q)build/c/plain/sk_tests $(TESTS)
 
-## test-formats  what the kernels decode of packed weights, and the kernels of experts, emulated on
-##               the host; needs CUDA's headers, no GPU; FORMATS='IQ3_S lists' selects
+## test-formats  what the kernels decode of packed weights; and the kernels of experts and of hybrid
+##               models, emulated on the host; needs CUDA's headers, no GPU; FORMATS='IQ3_S lists'
+##               and HYBRIDS='hyper route' select
 ## test-generic  the latter as they are for GPUs older than sm_90
 CUDA_HEADER := $(firstword $(wildcard $(addsuffix /include/cuda_fp16.h,$(CUDA_HOME) $(CUDA_PATH) \
                  $(patsubst %/bin/nvcc,%,$(shell command -v nvcc)) /usr/local/cuda)))
@@ -97,11 +98,15 @@ test-formats test-generic:
 else
 test-formats: build/c/plain/formats_test
 	$(Q)$<
-	$(Q)$(MAKE) --no-print-directory -j$(JOBS) build/c/emulated/experts_emulated
+	$(Q)$(MAKE) --no-print-directory -j$(JOBS) build/c/emulated/experts_emulated \
+	    build/c/emulated/hybrid_emulated
 	$(Q)build/c/emulated/experts_emulated $(FORMATS)
+	$(Q)build/c/emulated/hybrid_emulated $(HYBRIDS)
 test-generic:
-	$(Q)$(MAKE) --no-print-directory -j$(JOBS) build/c/emulated-generic/experts_emulated
+	$(Q)$(MAKE) --no-print-directory -j$(JOBS) build/c/emulated-generic/experts_emulated \
+	    build/c/emulated-generic/hybrid_emulated
 	$(Q)build/c/emulated-generic/experts_emulated $(FORMATS)
+	$(Q)build/c/emulated-generic/hybrid_emulated $(HYBRIDS)
 endif
 build/c/plain/formats_test: tests/c/formats_test.cpp $(FORMAT_PARTS) Makefile
 	$(Q)$(CXX) -std=c++17 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icsrc -I. \
@@ -110,21 +115,32 @@ build/c/plain/formats_test: tests/c/formats_test.cpp $(FORMAT_PARTS) Makefile
 
 # Kernels by the C++ compiler, for the emulation of tests/c/emulated_cuda.h: as on what has bulk
 # copies, and as on what has none.
-EMULATED := tests/c/emulated_cuda.o tests/c/experts_emulated.o \
-            $(patsubst %.cu,%.o,$(filter kernels/experts/%,$(call list,kernels/sources.txt)))
+kernels_of = $(patsubst %.cu,%.o,$(filter $(1:%=kernels/%),$(call list,kernels/sources.txt)))
+EXPERTS  := tests/c/emulated_cuda.o tests/c/experts_emulated.o $(call kernels_of,experts/%)
+HYBRID   := tests/c/emulated_cuda.o tests/c/emulated_ops.o tests/c/hybrid_emulated.o \
+            $(call kernels_of,hyper/% recurrent/% route/% sparse/% state/% streams/% elem/% norm/% \
+              linear/linear.cu linear/inst/f32.cu linear/inst/bf16.cu linear/inst/q8_0.cu \
+              linear/inst/q4_k.cu)
+# With the definitions of the ops, out of the C tests' objects.
+DEFINED  := $(patsubst %.c,build/c/plain/%.o, \
+              $(filter csrc/base/% csrc/op/%,$(filter-out csrc/op/cuda/%,$(SOURCES))))
 EMULATED_FLAGS := -std=c++17 -O1 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=off \
-                  -U_FORTIFY_SOURCE -Icsrc -I. -isystem $(dir $(CUDA_HEADER)) \
+                  -U_FORTIFY_SOURCE -fno-extern-tls-init -Icsrc -I. -isystem $(dir $(CUDA_HEADER)) \
                   -include tests/c/emulated_cuda.h
+# Of linear, the types that hybrid_emulated.cpp has weights of.
+build/c/%/kernels/linear/linear.o: EMULATED_FLAGS += '-DSK_FORMATS(X)=X(F32) X(BF16) X(Q8_0) X(Q4_K)'
 define emulated_variant # name, extra flags
-build/c/$(1)/experts_emulated: $$(EMULATED:%=build/c/$(1)/%) $$(FORMAT_PARTS)
+build/c/$(1)/experts_emulated: $$(EXPERTS:%=build/c/$(1)/%) $$(FORMAT_PARTS)
 	$$(Q)$$(CXX) $$^ -lm -o $$@
+build/c/$(1)/hybrid_emulated: $$(HYBRID:%=build/c/$(1)/%) $$(DEFINED)
+	$$(Q)$$(CXX) -pthread $$^ -lm -o $$@
 build/c/$(1)/%.o: %.cu Makefile
 	@mkdir -p $$(@D)
 	$$(Q)$$(CXX) $$(EMULATED_FLAGS) $(2) -MMD -MP -x c++ -c $$< -o $$@
 build/c/$(1)/%.o: %.cpp Makefile
 	@mkdir -p $$(@D)
 	$$(Q)$$(CXX) $$(EMULATED_FLAGS) $(2) -O2 -MMD -MP -c $$< -o $$@
--include $$(EMULATED:%.o=build/c/$(1)/%.d)
+-include $$(patsubst %.o,build/c/$(1)/%.d,$$(sort $$(EXPERTS) $$(HYBRID)))
 endef
 $(eval $(call emulated_variant,emulated,))
 $(eval $(call emulated_variant,emulated-generic,-DSK_BULK=0))

@@ -32,13 +32,14 @@ typedef struct sk_launch {
     int32_t rows_ready;
     // 1: so has whatever wrote the work list of experts.
     int32_t list_ready;
+    // 1: ops of several launches take fewer of them where there is a kernel for that; the same bits
+    int32_t fused;
     // 1: the kernel may let its successor start ahead of its own wait, as it reads nothing there
     // but constants.
     int32_t open_early;
 } sk_launch;
 
 #define SK_SYNC_WORDS 4096
-#define SK_ROUTES_MAX 8192 // that route_list sorts: keys in the shared memory of any GPU
 
 /* One launcher per op, sk_k_<op>(arguments, launch). */
 #define SK_OP(name, fields) int32_t sk_k_##name(const sk_##name##_args *a, const sk_launch *l);

@@ -266,6 +266,7 @@ static sk_code prepare_walk(sk_device *d, const sk_options *o, sk_status *st)
     SK_TRY(sk_dev_check(sk_k_setup(), "preparing the kernels", -1, st));
     d->walk.dev = d->dev;
     d->walk.edges = o->edges && edges;
+    d->walk.fused = o->fused;
     d->walk.direct = o->mode == SK_MODE_DIRECT;
     d->walk.poison = o->poison;
     return SK_OK;

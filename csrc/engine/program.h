@@ -28,6 +28,7 @@ typedef struct sk_options {
     int32_t device;        // CUDA device, or -1: the CPU
     sk_mode mode;          // how a device runs rounds
     bool edges;            // programmatic edges, where the device has them
+    bool fused;            // fewer launches, where a device has kernels for that
     bool table_in_ram;     // a table of which few rows are read stays in pinned host memory
     bool capacities;       // rounds of smaller capacities too; a device has them anyway
     bool sizes_only;       // nothing will run: no weight is looked at but for what constants need

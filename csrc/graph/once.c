@@ -213,7 +213,8 @@ static sk_code run(const once *c, enum sk_op op, void *args, uint64_t work_bytes
                          .sync = (uint32_t *)(void *)(c->block + c->sync_at),
                          .ctx_bound = ctx_bound,
                          .n_sm = sk_dev_about(dev)->n_sm,
-                         .rows_ready = 1};
+                         .rows_ready = 1,
+                         .fused = c->o->fused};
     SK_TRY(copy_views(c, false, st));
     SK_TRY(
         sk_dev_fill(dev, l.work, 0xff, work_bytes, st)); // NaN: an op may expect nothing in there

@@ -10,6 +10,7 @@
 typedef struct sk_once {
     sk_dev *dev;
     int32_t ctx_bound; // tier; 0: the caches' own size
+    bool fused;        // see sk_launch
 } sk_once;
 
 /* `args` are bound to host addresses and have passed sk_op_check. Every view is copied to the

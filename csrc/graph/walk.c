@@ -151,6 +151,7 @@ static sk_code launch(cursor *c, size_t step, int32_t *n, sk_status *st)
         .ctx_bound = c->ctx_bound,
         .n_sm = sk_dev_about(w->dev)->n_sm,
         .edge = edge,
+        .fused = w->fused,
         .rows_ready = are_ready(c->b, step, c->settled, "rows", "count"),
         .list_ready = are_ready(c->b, step, c->settled, "list", "n"),
         .open_early = edge && sk_walk_opens_early(s->op),

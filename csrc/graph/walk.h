@@ -16,6 +16,7 @@ typedef struct sk_walk {
     uint64_t work_bytes;
     uint32_t *sync; // [SK_SYNC_WORDS], zero
     bool edges;     // programmatic edges
+    bool fused;     // fewer launches, see sk_launch
     bool direct;    // diagnosis: wait after every step and say which one failed
     bool poison;    // diagnosis: scratch and dead transients become NaN, as sk_exec.poison
     uint64_t omit;  // measuring: bit `op` set leaves the steps of that op out

@@ -212,12 +212,14 @@ static sk_code run(const call *c, sk_status *st)
     return rc;
 }
 
-/* "cuda", or "cuda-N" for the tier whose positions are below N. */
+/* "cuda", "cuda-fused", or "cuda-N" for the tier whose positions are below N. */
 static bool pick_cuda(call *c, const char *name)
 {
     char *end;
     long bound = 0;
     if (strncmp(name, "cuda", 4) != 0) return false;
+    c->fused = strcmp(name + 4, "-fused") == 0;
+    if (c->fused) name = "cuda";
     if (name[4] == '-') bound = strtol(name + 5, &end, 10);
     if (name[4] != '\0' && (name[4] != '-' || *end || bound < 1 || bound > INT32_MAX)) return false;
     c->cuda = true;
@@ -242,7 +244,7 @@ static int pick_table(call *c, const char *name)
 /* The device stays open for the calls to come. */
 static sk_code run_on_device(sk_module_state *ms, const call *c, sk_status *st)
 {
-    sk_once once = {.ctx_bound = c->ctx_bound};
+    sk_once once = {.ctx_bound = c->ctx_bound, .fused = c->fused};
     if (!ms->op_device) SK_TRY(sk_dev_open(&ms->op_device, 0, st));
     once.dev = ms->op_device;
     return sk_once_run(&once, c->op, c->args, st);
@@ -395,7 +397,8 @@ PyMethodDef sk_op_methods[] = {
      "run_op($module, name, fields, table, threads, /)\n--\n\n"
      "Checks the contract of an op and runs it on arrays in place.\n\n"
      "A view is a numpy array, or (type name, array of its bytes, shape); `table` is 'definition', "
-     "'fast', 'generic', 'avx2', 'avx512', 'cuda' or 'cuda-N' for a tier of N positions.\n"
+     "'fast', 'generic', 'avx2', 'avx512', 'cuda', 'cuda-fused' or 'cuda-N' for a tier of N "
+     "positions.\n"
      "Contents are trusted: an id or a slot out of range reads foreign memory."},
     {"repack", repack, METH_VARARGS,
      "repack($module, type, raw, n, k, matrices=1, /)\n--\n\n"

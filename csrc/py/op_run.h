@@ -12,6 +12,7 @@ typedef struct sk_op_call {
     enum sk_op op;
     void *args; // of SK_ARGS_MAX bytes
     bool cuda;
+    bool fused;        // see sk_launch
     int32_t ctx_bound; // CUDA: tier
     sk_cpu_fn table[SK_OP_COUNT];
     int32_t n_threads;

@@ -86,11 +86,11 @@ int sk_options_parse(PyObject *args, PyObject **checkpoint, PyObject **draft, sk
     PyObject *progress = Py_None;
     const char *kernels;
     int slots, ctx, chunk, threads, f32, poison, device, mode, edges, kind, k, n_max, n_min,
-        per_stream, in_ram;
+        per_stream, in_ram, fused;
     *draft = Py_None;
-    if (!PyArg_ParseTuple(args, "O(iiiipspiipiiiipp)|OO", checkpoint, &slots, &ctx, &chunk,
+    if (!PyArg_ParseTuple(args, "O(iiiipspiipiiiippp)|OO", checkpoint, &slots, &ctx, &chunk,
                           &threads, &f32, &kernels, &poison, &device, &mode, &edges, &kind, &k,
-                          &n_max, &n_min, &per_stream, &in_ram, &progress, draft))
+                          &n_max, &n_min, &per_stream, &in_ram, &fused, &progress, draft))
         return -1;
     *o = (sk_options){.slots = slots,
                       .ctx = ctx,
@@ -102,6 +102,7 @@ int sk_options_parse(PyObject *args, PyObject **checkpoint, PyObject **draft, sk
                       .mode = (sk_mode)mode,
                       .edges = edges != 0,
                       .table_in_ram = in_ram != 0,
+                      .fused = fused != 0,
                       .drafter = {(sk_drafter_kind)kind, k, n_max, n_min, per_stream != 0}};
     (void)snprintf(o->kernels, sizeof o->kernels, "%s", kernels);
     if (progress != Py_None) o->progress = (sk_progress){tell, progress};

@@ -38,10 +38,14 @@ template <typename T> __device__ inline T *in_global(T *p)
 __device__ inline frag_a load_tiles(const bf16 *row)
 {
     frag_a f;
+#ifdef __CUDACC__
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(f.x[0]), "=r"(f.x[1]), "=r"(f.x[2]), "=r"(f.x[3])
                  : "r"(shared_at(row))
                  : "memory");
+#else
+    emulated::load_tiles(f.x, row, false);
+#endif
     return f;
 }
 
@@ -49,10 +53,14 @@ __device__ inline frag_a load_tiles(const bf16 *row)
 __device__ inline frag_a load_tiles_turned(const bf16 *row)
 {
     frag_a f;
+#ifdef __CUDACC__
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(f.x[0]), "=r"(f.x[1]), "=r"(f.x[2]), "=r"(f.x[3])
                  : "r"(shared_at(row))
                  : "memory");
+#else
+    emulated::load_tiles(f.x, row, true);
+#endif
     return f;
 }
 
@@ -70,11 +78,17 @@ __device__ inline frag_b load_columns(const bf16 *at, bool used)
 /* c += a b */
 __device__ inline void multiply(float *c, const frag_a &a, const frag_b &b)
 {
+#ifdef __CUDACC__
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b.x[0]), "r"(b.x[1]));
+#else
+    emulated::mma(c, a.x, b.x);
+#endif
 }
+
+#ifdef __CUDACC__
 
 /* 16 bytes, not through the first-level cache. */
 __device__ inline void copy16(bf16 *to, const bf16 *from)
@@ -98,5 +112,14 @@ template <int kOpen> __device__ void copies_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
 }
+
+#else // a test on the host
+
+inline void copy16(bf16 *to, const bf16 *from) { emulated::copy_async(to, from, 16); }
+inline void copy4(float *to, const float *from) { emulated::copy_async(to, from, 4); }
+inline void copies_close() { copy_async_commit(); }
+template <int kOpen> void copies_wait() { copy_async_wait_for(kOpen); }
+
+#endif
 
 } // namespace sk

@@ -52,6 +52,8 @@ __device__ inline void edge_open()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#elif !defined(__CUDACC__)
+    emulated::edge_open();
 #endif
 }
 

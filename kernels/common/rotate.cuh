@@ -35,7 +35,7 @@ __device__ inline void rotation(float pos, float freq, float *c, float *s)
     const float sine = static_cast<float>(turn & 1 ? from_1 : from_r);
     const float cosine = static_cast<float>(turn & 1 ? from_r : from_1);
     *s = turn & 2 ? -sine : sine;
-    *c = turn + 1 & 2 ? -cosine : cosine;
+    *c = (turn + 1) & 2 ? -cosine : cosine;
 }
 
 /* One pair, every product rounded before the addition. */

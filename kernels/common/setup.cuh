@@ -24,4 +24,15 @@ template <typename... Kernels> int32_t prefer_shared_all(Kernels... kernels)
     return first;
 }
 
+/* Dynamic shared memory beyond what a kernel has by itself. */
+template <typename F> int32_t allow_shared(F *kernel, size_t bytes)
+{
+    const auto e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(bytes));
+    if (e != cudaSuccess) return static_cast<int32_t>(e);
+    // One carve-out for all kernels of a round: changing it drains the multiprocessor.
+    return static_cast<int32_t>(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
+}
+
 } // namespace sk

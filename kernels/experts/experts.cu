@@ -1,6 +1,5 @@
 /* Ops route_list, expert_glu, expert_linear, expert_sum. Match K in multiples of 32, activations in
- * BF16 with rows aligned to 16 bytes, gate and up of one type, and as many routes as a CTA can
- * sort; sk_cuda_check refuses the rest. */
+ * BF16 with rows aligned to 16 bytes, gate and up of one type; sk_cuda_check refuses the rest. */
 #include "kernels/common/setup.h"
 #include "kernels/experts/experts.cuh"
 #include "kernels/experts/list.cuh"
@@ -95,7 +94,9 @@ extern "C" int32_t sk_k_route_list(const sk_route_list_args *o, const sk_launch 
     a.list_step = o->list.stride[0];
     a.n = sk::ptr<int32_t>(o->n);
     a.rows_ready = l->rows_ready;
-    if (routes > SK_ROUTES_MAX) return kInvalid;
+    if (routes > sk::kSortedRoutes)
+        return sk::launch(l, sk::list_many_routes, dim3(1), dim3(sk::kManyThreads),
+                          sizeof(sk::many_shared), a);
     for (a.room = 1; a.room < routes;) a.room *= 2;
     return sk::launch(l, sk::list_routes, dim3(1), dim3(sk::kListThreads), sk::list_bytes(a.room),
                       a);
@@ -119,8 +120,12 @@ extern "C" int32_t sk_setup_experts(void)
 {
     int32_t e = static_cast<int32_t>(
         cudaFuncSetAttribute(sk::list_routes, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(sk::list_bytes(SK_ROUTES_MAX))));
-    if (!e) e = sk::prefer_shared_all(sk::list_routes, sk::sum_experts);
+                             static_cast<int>(sk::list_bytes(sk::kSortedRoutes))));
+    if (!e)
+        e = static_cast<int32_t>(cudaFuncSetAttribute(sk::list_many_routes,
+                                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                      static_cast<int>(sizeof(sk::many_shared))));
+    if (!e) e = sk::prefer_shared_all(sk::list_routes, sk::list_many_routes, sk::sum_experts);
 #define X(name)                                                                                    \
     if (!e) e = sk_experts_##name.setup();
     SK_SHORT_FORMATS(X)

@@ -7,9 +7,9 @@
 #include "kernels/sk_kernels.h"
 
 #include "kernels/common/setup.cuh"
-#include "kernels/hyper/down.cuh"
-#include "kernels/hyper/mix.cuh"
+#include "kernels/hyper/fused.h"
 #include "kernels/hyper/sizes.h"
+#include "kernels/hyper/steps.cuh"
 
 namespace sk
 {
@@ -165,15 +165,12 @@ static int32_t sum_of_streams(const sk_hyper_down_args *a, const down_parts *of,
                   dim3(kDownThreads), 0, v, pass_of(l, a->count, a->s.dim[0]));
 }
 
-static unsigned stream_threads(int64_t n)
-{
-    return n <= kNormWarpMax ? 32 : norm_threads(static_cast<int32_t>(n));
-}
-
 } // namespace sk
 
 extern "C" int32_t sk_k_hyper_down(const sk_hyper_down_args *a, const sk_launch *l)
 {
+    const int32_t fused = l->fused ? sk::hyper_down_fused(a, l) : sk::kNotFused;
+    if (fused != sk::kNotFused) return fused;
     const sk::down_scratch s = sk::down_scratch_of(a, l->work);
     const dim3 grid(static_cast<unsigned>(a->s.dim[1]), static_cast<unsigned>(a->s.dim[0]));
     sk::down_parts of[2] = {};
@@ -186,6 +183,8 @@ extern "C" int32_t sk_k_hyper_down(const sk_hyper_down_args *a, const sk_launch 
 
 extern "C" int32_t sk_k_hyper_mix(const sk_hyper_mix_args *a, const sk_launch *l)
 {
+    const int32_t fused = l->fused ? sk::hyper_mix_fused(a, l) : sk::kNotFused;
+    if (fused != sk::kNotFused) return fused;
     const int64_t rows = a->s.dim[0], dim = a->s.dim[2];
     const sk_view z = sk::dense_view(SK_F32, 4, 2, rows, a->w.dim[0], 0, l->work);
     const sk_launch in = sk::inner_launch(l, false);
@@ -209,5 +208,6 @@ extern "C" int32_t sk_k_hyper_mix(const sk_hyper_mix_args *a, const sk_launch *l
 
 extern "C" int32_t sk_setup_hyper(void)
 {
-    return sk::prefer_shared_all(sk::scale_streams, sk::sum_streams, sk::mix_streams);
+    const int32_t e = sk::prefer_shared_all(sk::scale_streams, sk::sum_streams, sk::mix_streams);
+    return e ? e : sk::setup_hyper_fused();
 }

@@ -2,6 +2,7 @@
  * its own (inst/), and linear.cu picks the table by the weight's type. */
 #pragma once
 
+#include "kernels/common/setup.cuh"
 #include "kernels/linear/gather.cuh"
 #include "kernels/linear/narrow.cuh"
 #include "kernels/linear/pack.cuh"
@@ -28,16 +29,6 @@ struct Family {
 };
 
 constexpr size_t kSharedMost = 227 * 1024;
-
-template <typename F> int32_t allow_shared(F *kernel, size_t bytes)
-{
-    const auto e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        static_cast<int>(bytes));
-    if (e != cudaSuccess) return static_cast<int32_t>(e);
-    // One carve-out for all kernels of a round: changing it drains the multiprocessor.
-    return static_cast<int32_t>(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
-}
 
 /* CTAs of a launch: one a tile, or as many as the GPU holds at once when there are far more. */
 template <typename D> int32_t narrow_grid(int32_t tiles, int32_t n_sm)
@@ -282,6 +273,7 @@ template <typename D> int32_t run_gather(const GatherArgs &a, const sk_launch *l
 
 template <typename D> int32_t run_pack(const PackArgs &a, bool unpack, cudaStream_t stream)
 {
+#ifdef __CUDACC__
     const int64_t words = (a.rows + 15) / 16 * a.units * (D::kUnitBytes / 4);
     const unsigned grid = static_cast<unsigned>(words / 256 < 65535 ? words / 256 + 1 : 65535);
     if (unpack)
@@ -289,6 +281,11 @@ template <typename D> int32_t run_pack(const PackArgs &a, bool unpack, cudaStrea
     else
         pack<D, false><<<grid, 256, 0, stream>>>(a);
     return static_cast<int32_t>(cudaGetLastError());
+#else
+    (void)stream;
+    emulated::alone([&] { unpack ? pack<D, true>(a) : pack<D, false>(a); });
+    return 0;
+#endif
 }
 
 template <typename D, int N, int T, bool Norm> int32_t setup_column()

@@ -114,10 +114,14 @@ __device__ inline void step_sums(float (&sums)[kStepsOf<D>][2], const uint32_t (
 /* d += a b with eight of K */
 __device__ inline void mma8(float (&d)[4], const uint32_t *a, uint32_t b)
 {
+#ifdef __CUDACC__
     asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
         "{%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(b));
+#else
+    emulated::mma8(d, a, b);
+#endif
 }
 
 /* Sums of a unit's blocks (of sixteens where these have scales) for one column, as the lane of the

@@ -94,6 +94,10 @@ __device__ inline void fetch_ahead(const float *gain, int32_t n, const team &t)
 #if defined(__CUDA_ARCH__)
     for (int32_t i = 32 * t.lane; i < n; i += 32 * t.size)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(gain + i));
+#else
+    (void)gain;
+    (void)n;
+    (void)t;
 #endif
 }
 

@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kElemThreads)
     ids[r] = tokens[row.slot][row.pos + 1];
 }
 
-struct ngram_views {
+struct hash_views {
     const int32_t *ids;
     rows<const int32_t> tokens;
     rows<const sk_row> table;
@@ -117,7 +117,7 @@ struct ngram_views {
 };
 
 /* A thread a (row, head). */
-__global__ void __launch_bounds__(kElemThreads) hash_ngrams(ngram_views v, pass p)
+__global__ void __launch_bounds__(kElemThreads) hash_ngrams(hash_views v, pass p)
 {
     const int64_t at = elem_first();
     const int32_t r = static_cast<int32_t>(at / v.n_heads);

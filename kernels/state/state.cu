@@ -92,16 +92,16 @@ extern "C" int32_t sk_k_next_ids(const sk_next_ids_args *a, const sk_launch *l)
 extern "C" int32_t sk_k_ngram_rows(const sk_ngram_rows_args *a, const sk_launch *l)
 {
     const int32_t n_heads = static_cast<int32_t>(a->size.dim[0]);
-    const sk::ngram_views v = {sk::ptr<const int32_t>(a->ids),
-                               sk::rows_of<const int32_t>(a->tokens),
-                               sk::rows_of<const sk_row>(a->rows),
-                               sk::ptr<const uint64_t>(a->mult),
-                               sk::ptr<const uint64_t>(a->size),
-                               sk::ptr<const int64_t>(a->offset),
-                               sk::rows_of<int32_t>(a->out),
-                               n_heads,
-                               n_heads / (static_cast<int32_t>(a->mult.dim[0]) - 1),
-                               a->eos};
+    const sk::hash_views v = {sk::ptr<const int32_t>(a->ids),
+                              sk::rows_of<const int32_t>(a->tokens),
+                              sk::rows_of<const sk_row>(a->rows),
+                              sk::ptr<const uint64_t>(a->mult),
+                              sk::ptr<const uint64_t>(a->size),
+                              sk::ptr<const int64_t>(a->offset),
+                              sk::rows_of<int32_t>(a->out),
+                              n_heads,
+                              n_heads / (static_cast<int32_t>(a->mult.dim[0]) - 1),
+                              a->eos};
     const int64_t blocks = (a->ids.dim[0] * n_heads + sk::kElemThreads - 1) / sk::kElemThreads;
     return sk::launch(l, sk::hash_ngrams, dim3(static_cast<unsigned>(blocks)),
                       dim3(sk::kElemThreads), 0, v, sk::pass_of(l, a->count, a->ids.dim[0]));

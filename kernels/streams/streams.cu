@@ -32,20 +32,20 @@ extern "C" int32_t sk_k_ple_gate(const sk_ple_gate_args *a, const sk_launch *l)
 {
     const int32_t n = static_cast<int32_t>(a->s.dim[2]);
     const int64_t vectors = a->s.dim[0] * a->s.dim[1];
-    const sk::gate_views v = {sk::rows_of<const float>(a->key),
-                              sk::rows_of<const float>(a->value),
-                              sk::heads_of<const float>(a->s),
-                              sk::ptr<const float>(a->key_gain),
-                              sk::ptr<const float>(a->query_gain),
-                              sk::ptr<const float>(a->conv_gain),
-                              sk::rows_of<float>(a->y),
-                              sk::rows_of<float>(a->normed),
-                              static_cast<int32_t>(a->s.dim[1]),
-                              n,
-                              sqrtf(static_cast<float>(n)),
-                              a->eps,
-                              n % 4 == 0 && sk::row_aligned(a->key, 16) &&
-                                  sk::row_aligned(a->s, 16) && sk::row_aligned(a->y, 16)};
+    const sk::ple_views v = {sk::rows_of<const float>(a->key),
+                             sk::rows_of<const float>(a->value),
+                             sk::heads_of<const float>(a->s),
+                             sk::ptr<const float>(a->key_gain),
+                             sk::ptr<const float>(a->query_gain),
+                             sk::ptr<const float>(a->conv_gain),
+                             sk::rows_of<float>(a->y),
+                             sk::rows_of<float>(a->normed),
+                             static_cast<int32_t>(a->s.dim[1]),
+                             n,
+                             sqrtf(static_cast<float>(n)),
+                             a->eps,
+                             n % 4 == 0 && sk::row_aligned(a->key, 16) &&
+                                 sk::row_aligned(a->s, 16) && sk::row_aligned(a->y, 16)};
     return sk::launch(l, sk::gate_streams, dim3(static_cast<unsigned>(vectors)),
                       dim3(sk::norm_threads(n)), 0, v, sk::pass_of(l, a->count, a->s.dim[0]));
 }

@@ -65,7 +65,7 @@ int32_t launch_streams(const sk_launch *l, const sk_view &x, const sk_view *by,
 
 /* ---- ple_gate -------------------------------------------------------------------------------- */
 
-struct gate_views {
+struct ple_views {
     rows<const float> key, value;
     heads<const float> s;
     const float *key_gain, *query_gain, *conv_gain;
@@ -85,7 +85,7 @@ __device__ inline float gate_root(float t)
 
 /* A CTA a stream of a row. Elements go to threads as those of a norm do; the sum of key and query
  * is in double as well, of products that are exact there. */
-__global__ void __launch_bounds__(kNormBlockMax) gate_streams(gate_views v, pass p)
+__global__ void __launch_bounds__(kNormBlockMax) gate_streams(ple_views v, pass p)
 {
     __shared__ double room[4][32];
     const team t = {static_cast<int32_t>(threadIdx.x), static_cast<int32_t>(blockDim.x)};

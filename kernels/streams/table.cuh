@@ -74,7 +74,7 @@ struct table_iq4_nl {
     }
 };
 
-template <typename Out> struct table_views {
+template <typename Out> struct lookup_views {
     const uint8_t *table;
     int64_t row_bytes;
     rows<const int32_t> ids;
@@ -88,7 +88,7 @@ constexpr int32_t kTableWarps = 4; // of a CTA
 /* A warp a (row, head). Pieces of a table follow each other on the device, wherever they lie in the
  * files, so where they begin is not looked at. */
 template <typename Table, typename Out>
-__global__ void __launch_bounds__(32 * kTableWarps) look_up(table_views<Out> v, pass p)
+__global__ void __launch_bounds__(32 * kTableWarps) look_up(lookup_views<Out> v, pass p)
 {
     const int32_t r = blockIdx.x;
     const int32_t h = static_cast<int32_t>(blockIdx.y) * kTableWarps + threadIdx.x / 32;
@@ -104,13 +104,13 @@ template <typename Table, typename Out>
 int32_t launch_look_up(const sk_gather_heads_args *a, const sk_launch *l)
 {
     const int32_t n_heads = static_cast<int32_t>(a->ids.dim[1]);
-    const table_views<Out> v = {a->table.p,
-                                a->table.stride[0],
-                                rows_of<const int32_t>(a->ids),
-                                rows_of<Out>(a->out),
-                                n_heads,
-                                static_cast<int32_t>(a->table.dim[1]),
-                                a->scale};
+    const lookup_views<Out> v = {a->table.p,
+                                 a->table.stride[0],
+                                 rows_of<const int32_t>(a->ids),
+                                 rows_of<Out>(a->out),
+                                 n_heads,
+                                 static_cast<int32_t>(a->table.dim[1]),
+                                 a->scale};
     const dim3 grid(static_cast<unsigned>(a->ids.dim[0]),
                     static_cast<unsigned>((n_heads + kTableWarps - 1) / kTableWarps));
     return launch(l, look_up<Table, Out>, grid, dim3(32 * kTableWarps), 0, v,

@@ -175,9 +175,10 @@ class _Slot(TypedDict):
     finish: int
 
 # slots, context, prefill_chunk, threads, f32, kernels, poison, device (-1: the CPU), mode (0 graph,
-# 1 eager, 2 direct), edges, kind of drafter, K, n_max, n_min, per_stream, table in host memory
+# 1 eager, 2 direct), edges, kind of drafter, K, n_max, n_min, per_stream, table in host memory,
+# fused
 _Options = tuple[
-    int, int, int, int, bool, str, bool, int, int, bool, int, int, int, int, bool, bool
+    int, int, int, int, bool, str, bool, int, int, bool, int, int, int, int, bool, bool, bool
 ]
 
 class _Sizes(TypedDict):

@@ -45,12 +45,14 @@ def native_options(
     poison: bool = False,
     mode: str = "graph",
     edges: bool = True,
+    fused: bool = False,
 ) -> tuple[Any, ...]:
     """Options of `_native.Session` and `_native.sizes`; device "cpu" or "cuda:N"."""
     return (
         slots, context, prefill_chunk, threads, numerics == "f32", kernels, poison,
         -1 if device == "cpu" else int(device[5:]), MODES.index(mode), edges, KINDS[d.kind],
         d.proposals, d.n_max, d.n_min, d.hidden_norm == "per_stream", embedding_table == "ram",
+        fused,
     )  # fmt: skip
 
 

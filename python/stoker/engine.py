@@ -98,6 +98,8 @@ class Engine:
         embedding_table: where the table of hashed n-grams is: in the memory of the "device", or in
             pinned host memory, "ram", from where a pass gathers its rows beside the first layers.
             The same bits; of a model with such a table. The CPU has one memory.
+        fused: fewer launches on a GPU where there are kernels for that, of hyper-connections; the
+            same bits. Not measured yet, hence not the default.
         progress: called with (stage, done, total) while loading and prefilling.
 
     Raises:
@@ -122,6 +124,7 @@ class Engine:
         poison: bool = False,
         edges: bool = True,
         embedding_table: str = "device",
+        fused: bool = False,
         progress: Progress | None = None,
     ) -> None:
         if progress is not None and not callable(progress):
@@ -152,7 +155,8 @@ class Engine:
             self._draft = None if d.model is None else open_checkpoint(d.model)
             self._session: Any = self._open_session(
                 native_options(d, self.device, slots, context, numerics, prefill_chunk, threads,
-                               embedding_table, kernels, bool(poison), mode, bool(edges))
+                               embedding_table, kernels, bool(poison), mode, bool(edges),
+                               bool(fused))
             )  # fmt: skip
         except BaseException:
             self._close_files()
@@ -171,6 +175,8 @@ class Engine:
             self.options["poison"] = True
         if embedding_table != "device":
             self.options["embedding_table"] = embedding_table
+        if fused:
+            self.options["fused"] = True
         self._totals: dict[str, Any] | None = None
         self._busy = threading.Lock()
         self._progress("plan", 1, 1)

@@ -2,6 +2,7 @@
  * makecontext and left by longjmp, which, unlike swapcontext, asks the kernel for nothing. */
 #include "emulated_cuda.h"
 
+#include <link.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,11 +16,16 @@
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
-/* Dynamic shared memory, by the names that kernels give it. */
+/* Dynamic shared memory, and the other names that kernels give it. */
 namespace sk
 {
-alignas(1024) uint8_t bytes[227 * 1024];
-alignas(1024) uint64_t keys[8192];
+alignas(1024) thread_local uint8_t bytes[227 * 1024];
+#define SK_ALSO __attribute__((alias("_ZN2sk5bytesE")))
+extern thread_local SK_ALSO uint8_t memory[sizeof bytes];
+extern thread_local SK_ALSO uint64_t keys[sizeof bytes / 8];
+extern thread_local SK_ALSO float key[sizeof bytes / 4];
+extern thread_local SK_ALSO float q[sizeof bytes / 4];
+extern thread_local SK_ALSO float shared[sizeof bytes / 4];
 } // namespace sk
 
 namespace emulated
@@ -65,6 +71,7 @@ struct Barrier {
     int64_t expected = 0;
     std::vector<Copy> copies;
 };
+constexpr uint32_t kStaticStart = 1 << 20; // of shared memory with a size of its own: anywhere else
 constexpr uint64_t kBarrierMark = 0x6261727269657221;
 
 Fiber fibers[kMostThreads];
@@ -73,7 +80,9 @@ std::map<uint64_t *, Barrier> barriers;
 std::vector<uint8_t> stacks;
 jmp_buf scheduler;
 const std::function<void()> *body;
-int threads, live, in_block, current;
+int threads, live, in_block, counted, current;
+std::vector<uint8_t> kept; // what the launch's dependent memory has, while it is hidden
+bool hidden;
 size_t shared_bytes;
 bool progress, before_done;
 
@@ -152,11 +161,57 @@ void run_warp(int warp, const std::vector<int> &lanes)
     }
 }
 
+/* All shared memory, of all kernels: what this program has of the kind. */
+const Range &all_shared()
+{
+    static Range all;
+    const auto find = [](dl_phdr_info *info, size_t, void *) { // the program is the first one
+        for (int i = 0; i < info->dlpi_phnum; i++)
+            if (info->dlpi_phdr[i].p_type == PT_TLS)
+                all = {static_cast<uint8_t *>(info->dlpi_tls_data), info->dlpi_phdr[i].p_memsz};
+        return 1;
+    };
+    if (!all.p) dl_iterate_phdr(find, nullptr);
+    if (all.p > sk::bytes || all.p + all.bytes < sk::bytes + sizeof sk::bytes)
+        fail("shared memory is not where it should be");
+    return all;
+}
+
+bool all_ones(const uint8_t *p, size_t n)
+{
+    return n == 0 || (*p == 0xFF && memcmp(p, p + 1, n - 1) == 0);
+}
+
+void hide_dependent()
+{
+    size_t at = 0;
+    for (const Range &r : setting.dependent) at += r.bytes;
+    kept.resize(at);
+    at = 0;
+    for (const Range &r : setting.dependent) {
+        memcpy(kept.data() + at, r.p, r.bytes);
+        memset(r.p, 0xFF, r.bytes);
+        at += r.bytes;
+    }
+    hidden = true;
+}
+
+void show_dependent()
+{
+    size_t at = 0;
+    for (const Range &r : setting.dependent) {
+        if (!all_ones(r.p, r.bytes)) fail("a write ahead of the wait for earlier launches");
+        memcpy(r.p, kept.data() + at, r.bytes);
+        at += r.bytes;
+    }
+    hidden = false;
+}
+
 void run_block(int n)
 {
     int idle = 0;
     threads = live = n;
-    in_block = 0;
+    in_block = counted = 0;
     barriers.clear();
     for (int i = 0; i < n; i++) {
         fibers[i].state = kReady;
@@ -165,8 +220,8 @@ void run_block(int n)
         fibers[i].unfenced.clear();
     }
     memset(warps, 0, sizeof warps);
-    memset(sk::bytes, 0xFF, sizeof sk::bytes);
-    memset(sk::keys, 0xFF, sizeof sk::keys);
+    memset(all_shared().p, 0xFF, all_shared().bytes);
+    hide_dependent();
     while (live > 0 && idle < 2) {
         const std::vector<int> lanes = order_of(32);
         progress = false;
@@ -176,8 +231,8 @@ void run_block(int n)
     if (live > 0) fail("deadlock");
     for (const auto &b : barriers)
         if (!b.second.copies.empty()) fail("a copy that nobody waits for");
-    for (size_t i = shared_bytes; i < sizeof sk::bytes; i++)
-        if (sk::bytes[i] != 0xFF) fail("write behind the end of shared memory");
+    if (!all_ones(sk::bytes + shared_bytes, sizeof sk::bytes - shared_bytes))
+        fail("write behind the end of shared memory");
 }
 
 Barrier &barrier_at(uint64_t *bar)
@@ -190,7 +245,7 @@ Barrier &barrier_at(uint64_t *bar)
 
 void expect(uint64_t *bar, Barrier &b, uint32_t n)
 {
-    for (int i = 0; i < threads; i++)
+    for (int i = 0; i < threads && setting.fences; i++)
         for (const uint64_t *waited : fibers[i].unfenced)
             if (waited == bar) fail("a bulk copy may overtake reads of what its place had before");
     if (b.armed) fail("two arrivals in a phase of a barrier");
@@ -201,7 +256,7 @@ void expect(uint64_t *bar, Barrier &b, uint32_t n)
 void ask(std::vector<Copy> &copies, uint8_t *to, const uint8_t *from, uint32_t n)
 {
     const uint64_t all = reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | n;
-    if (all % 16 || n == 0) fail("a copy of no multiples of 16 bytes");
+    if (all % (n < 16 ? 4 : 16) || n == 0) fail("a copy of no multiples of 16 bytes, nor of four");
     shared_address(to);
     shared_address(to + n);
     memset(to, 0xFF, n);
@@ -244,7 +299,8 @@ void fail(const char *what)
     const auto why = [](const Fiber &f) {
         return f.state == kReady || f.state == kDone ? "" : f.why;
     };
-    printf("%s: %s; CTA %u, thread %d\n", setting.name.c_str(), what, blockIdx.x, current);
+    printf("%s: %s; CTA %u %u %u, thread %d\n", setting.name.c_str(), what, blockIdx.x, blockIdx.y,
+           blockIdx.z, current);
     for (int i = 0; i < threads; i++) {
         const Fiber &f = fibers[i];
         if (i == 0 || f.state != fibers[i - 1].state || why(f) != why(fibers[i - 1]))
@@ -283,13 +339,36 @@ void syncthreads()
         if (fibers[i].state == kInBlock) fibers[i].state = kReady;
 }
 
+int syncthreads_count(bool mine)
+{
+    static int sum[2];
+    static uint32_t turn;
+    const uint32_t now = turn;
+    if (counted == 0) sum[now & 1] = 0;
+    counted++;
+    sum[now & 1] += mine;
+    if (in_block + 1 == live) { // the last one
+        counted = 0;
+        turn++;
+    }
+    syncthreads();
+    return sum[now & 1];
+}
+
 void spin() { leave(kPolling, "another thread's word"); }
 
 void edge_wait()
 {
     fibers[current].waited = true;
+    if (hidden) show_dependent();
     if (!before_done && setting.before) setting.before();
     before_done = true;
+}
+
+void edge_open()
+{
+    if (!fibers[current].waited && !setting.open_early)
+        fail("the next launch is let go ahead of the wait for earlier ones");
 }
 
 cudaError_t run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &kernel)
@@ -302,15 +381,22 @@ cudaError_t run(dim3 grid, dim3 block, size_t shared, const std::function<void()
     before_done = false;
     stacks.resize(kStack * kMostThreads);
     if (block.x % 32 || block.x > kMostThreads) fail("a CTA of no whole warps, or of too many");
-    for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) run_block(static_cast<int>(block.x));
+    for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
+            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++)
+                run_block(static_cast<int>(block.x));
     return cudaSuccess;
 }
 
 uint32_t shared_address(const void *p)
 {
-    const uint8_t *at = static_cast<const uint8_t *>(p);
-    if (at < sk::bytes || at > sk::bytes + shared_bytes) fail("no address of shared memory");
-    return kSharedStart + static_cast<uint32_t>(at - sk::bytes);
+    const uint8_t *at = static_cast<const uint8_t *>(p), *end = sk::bytes + sizeof sk::bytes;
+    const Range &all = all_shared();
+    if (at >= sk::bytes && at <= sk::bytes + shared_bytes)
+        return kSharedStart + static_cast<uint32_t>(at - sk::bytes);
+    if (at < all.p || at > all.p + all.bytes || (at >= sk::bytes && at < end))
+        fail("no address of shared memory");
+    return kStaticStart + static_cast<uint32_t>(at - all.p);
 }
 
 void *shared_place(uint32_t address)
@@ -322,7 +408,7 @@ void *shared_place(uint32_t address)
 
 /* Fragments as in the PTX manual: lane 4 g + t has of `a` rows g and g + 8, of `b` column g, each
  * 2t, 2t + 1 and eight on; of `d` those rows, columns 2t and 2t + 1. */
-void mma(float (&d)[4], const uint32_t *a, const uint32_t *b)
+void mma(float *d, const uint32_t *a, const uint32_t *b)
 {
     const Words *all = exchange("mma", {{a[0], a[1], a[2], a[3], b[0], b[1]}});
     const int g = lane() >> 2, t = lane() & 3;
@@ -338,6 +424,47 @@ void mma(float (&d)[4], const uint32_t *a, const uint32_t *b)
         }
         d[i] = sum;
     }
+}
+
+void mma8(float *d, const uint32_t *a, uint32_t b)
+{
+    const Words *all = exchange("mma", {{a[0], a[1], b}});
+    const int g = lane() >> 2, t = lane() & 3;
+    for (int i = 0; i < 4; i++) {
+        const Words *row = all + 4 * g, *column = all + 4 * (2 * t + (i & 1));
+        float sum = d[i];
+        for (int k = 0; k < 4; k++) {
+            const uint32_t x = static_cast<uint32_t>(row[k].of[i >> 1]);
+            const uint32_t y = static_cast<uint32_t>(column[k].of[2]);
+            sum += low(x) * low(y);
+            sum += high(x) * high(y);
+        }
+        d[i] = sum;
+    }
+}
+
+/* Lane 8 i + r names row r of tile i, and gets of each tile row lane / 4, elements 2 (lane % 4) and
+ * the next one. */
+void load_tiles(uint32_t (&to)[4], const void *row, bool turned)
+{
+    if (shared_address(row) % 16) fail("a row of a tile that is not aligned");
+    const Words *all = exchange("ldmatrix", {{word(row)}});
+    const int g = lane() >> 2, t = lane() & 3;
+    for (int i = 0; i < 4; i++) {
+        const auto element = [&](int r, int c) {
+            return static_cast<uint32_t>(
+                reinterpret_cast<const uint16_t *>(all[8 * i + r].of[0])[c]);
+        };
+        to[i] = turned ? element(2 * t, g) | element(2 * t + 1, g) << 16
+                       : element(g, 2 * t) | element(g, 2 * t + 1) << 16;
+    }
+    exchange("ldmatrix done", {}); // all have read before any of them writes
+}
+
+void copy_async(void *shared, const void *global, uint32_t bytes)
+{
+    ask(fibers[current].groups.back(), static_cast<uint8_t *>(shared),
+        static_cast<const uint8_t *>(global), bytes);
 }
 
 } // namespace emulated
@@ -356,6 +483,16 @@ void barrier_init(uint64_t *bar)
 }
 
 void barrier_init_done() {}
+
+void barrier_expect(uint64_t *bar, uint32_t n, bool mine)
+{
+    if (mine) expect(bar, barrier_at(bar), n);
+}
+
+void bulk_copy(uint8_t *to, const uint8_t *from, uint32_t n, uint64_t *bar)
+{
+    ask(barrier_at(bar).copies, to, from, n);
+}
 
 void barrier_wait(uint64_t *bar, uint32_t parity)
 {
@@ -388,11 +525,9 @@ void bulk_copy_two(uint64_t, uint8_t *to0, const uint8_t *from0, uint8_t *to1, c
     ask(b.copies, to1, from1, n);
 }
 
-void copy_async16(uint16_t *shared, const uint16_t *global)
-{
-    ask(fibers[current].groups.back(), reinterpret_cast<uint8_t *>(shared),
-        reinterpret_cast<const uint8_t *>(global), 16);
-}
+void copy_async16(uint16_t *shared, const uint16_t *global) { copy_async(shared, global, 16); }
+
+void copy_async4(int32_t *shared, const int32_t *global) { copy_async(shared, global, 4); }
 
 void copy_async_commit() { fibers[current].groups.emplace_back(); }
 

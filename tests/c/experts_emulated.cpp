@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,64 +23,10 @@ extern "C" { // ahead of what includes them too
 }
 
 #include "kernels/linear/pack.cuh"
-#include "tests/c/check.h"
+#include "tests/c/emulated_tools.h"
 
 namespace
 {
-
-float random_float() { return static_cast<float>(next_random() % 2001) / 1000.0f - 1.0f; }
-
-template <typename T> T *at(std::vector<T> &v, int64_t i) { return v.data() + i; }
-template <typename T> const T *at(const std::vector<T> &v, int64_t i) { return v.data() + i; }
-
-/* Memory of a kernel: NaNs at first and in front of it, and no memory at all behind it. */
-struct Memory {
-    static constexpr size_t kPage = 65536; // or a part of it
-    size_t room;                           // whole pages
-    uint8_t *pages, *p;
-
-    explicit Memory(size_t bytes)
-    {
-        const size_t whole = (bytes + 15) / 16 * 16;
-        room = (whole + 2 * kPage - 1) / kPage * kPage;
-        pages = static_cast<uint8_t *>(mmap(nullptr, room + kPage, PROT_READ | PROT_WRITE,
-                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-        if (pages == MAP_FAILED || mprotect(pages + room, kPage, PROT_NONE) != 0) {
-            printf("no memory\n");
-            exit(1);
-        }
-        memset(pages, 0xFF, room);
-        p = pages + room - whole;
-    }
-    Memory(const Memory &) = delete;
-    Memory &operator=(const Memory &) = delete;
-    ~Memory() { munmap(pages, room + kPage); }
-    bool intact() const // in front of it
-    {
-        const auto kept = [](uint8_t byte) { return byte == 0xFF; };
-        return std::all_of(static_cast<const uint8_t *>(pages), static_cast<const uint8_t *>(p),
-                           kept);
-    }
-};
-
-sk_view no_view()
-{
-    sk_view v = {};
-    v.buf = -1;
-    return v;
-}
-
-sk_view view_of(uint8_t *p, int32_t dtype, std::vector<int64_t> dim, int64_t row_bytes)
-{
-    sk_view v = {};
-    v.p = p;
-    v.dtype = dtype;
-    v.rank = static_cast<int32_t>(dim.size());
-    std::copy(dim.begin(), dim.end(), v.dim);
-    if (v.rank > 1) v.stride[v.rank - 2] = row_bytes;
-    if (v.rank > 2) v.stride[0] = row_bytes * v.dim[1];
-    return v;
-}
 
 /* ---- weights -----------------------------------------------------------------------------------
  */
@@ -165,7 +111,7 @@ struct Routes {
     int64_t n() const { return rows * per; }
 };
 
-constexpr int kExperts = 7;
+constexpr int32_t kExperts = 7; // of weights
 
 /* Experts with 1, 2, 3, 4, 8 and 6 routes, in random order, and one without. */
 Routes some_routes()
@@ -191,15 +137,17 @@ Routes many_routes(int32_t n)
 std::vector<sk_route_entry> entries_of(const Routes &r, int32_t most)
 {
     std::vector<sk_route_entry> list;
-    for (int32_t e = 0; e < kExperts; e++) {
+    std::map<int32_t, std::vector<int32_t>> of;
+    for (int32_t i = 0; i < r.n(); i++)
+        if (*at(r.expert, i) >= 0) of[*at(r.expert, i)].push_back(i);
+    for (const auto &expert : of) {
         int32_t room = 0;
-        for (int32_t i = 0; i < r.n(); i++) {
-            if (*at(r.expert, i) != e) continue;
+        for (const int32_t route : expert.second) {
             if (room == 0) {
-                list.push_back({e, 0, {-1, -1, -1, -1}, {0, 0}});
+                list.push_back({expert.first, 0, {-1, -1, -1, -1}, {0, 0}});
                 room = most;
             }
-            list.back().route[list.back().n++] = i;
+            list.back().route[list.back().n++] = route;
             room--;
         }
     }
@@ -215,27 +163,74 @@ sk_launch launch_of(int32_t n_sm, int32_t list_ready)
     return l;
 }
 
-/* The list's own kernel. */
-void check_list(const Routes &r)
+/* The list's own kernels: of so many live rows, whatever the others have. */
+void check_list(Routes r, int32_t live, emulated::Order order, int32_t ready)
 {
-    const std::vector<sk_route_entry> want = entries_of(r, SK_ENTRY_ROUTES);
     const size_t n = static_cast<size_t>(r.n());
     Memory ids(4 * n), list(sizeof(sk_route_entry) * n), count(4), entries(4);
+    const std::vector<int32_t> all = r.expert;
+    r.rows = live;
+    r.expert.resize(static_cast<size_t>(live * r.per));
+    const std::vector<sk_route_entry> want = entries_of(r, SK_ENTRY_ROUTES);
+    emulated::setting = emulated::Setting();
     emulated::setting.name = "route_list of " + std::to_string(n);
-    emulated::setting.before = [&] {
-        memcpy(ids.p, r.expert.data(), 4 * n);
-        memcpy(count.p, &r.rows, 4);
-    };
-    const sk_route_list_args a = {
-        view_of(ids.p, SK_I32, {r.rows, r.per}, 4 * r.per), view_of(count.p, SK_I32, {1}, 0),
-        view_of(list.p, SK_U8, {r.n(), 32}, 32), view_of(entries.p, SK_I32, {1}, 0)};
-    const sk_launch l = launch_of(1, 0);
+    emulated::setting.order = order;
+    memcpy(ids.p, all.data(), 4 * n);
+    memcpy(count.p, &live, 4);
+    emulated::setting.dependent = {
+        {ids.p, 4 * n}, {list.p, sizeof(sk_route_entry) * n}, {entries.p, 4}};
+    if (!ready) emulated::setting.dependent.push_back({count.p, 4});
+    const int64_t rows = static_cast<int64_t>(n) / r.per;
+    const sk_route_list_args a = {view_of(ids.p, SK_I32, {rows, r.per}, 4 * r.per),
+                                  view_of(count.p, SK_I32, {1}, 0),
+                                  view_of(list.p, SK_U8, {static_cast<int64_t>(n), 32}, 32),
+                                  view_of(entries.p, SK_I32, {1}, 0)};
+    sk_launch l = launch_of(1, 0);
+    l.rows_ready = ready;
     CHECK(sk_k_route_list(&a, &l) == 0, "route_list");
+    emulated::setting = emulated::Setting();
     int32_t listed;
     memcpy(&listed, entries.p, 4);
-    CHECK(listed == static_cast<int32_t>(want.size()), "%d entries", listed);
-    CHECK(memcmp(list.p, want.data(), sizeof(sk_route_entry) * want.size()) == 0, "list");
+    CHECK(listed == static_cast<int32_t>(want.size()), "of %d routes %d entries",
+          static_cast<int>(n), listed);
+    CHECK(memcmp(list.p, want.data(), sizeof(sk_route_entry) * want.size()) == 0,
+          "list of %d routes", static_cast<int>(n));
     CHECK(list.intact() && entries.intact(), "route_list");
+    for (size_t i = want.size() * sizeof(sk_route_entry); i < n * sizeof(sk_route_entry); i++)
+        CHECK(list.p[i] == 0xFF, "something behind the list");
+}
+
+void check_list(const Routes &r)
+{
+    check_list(r, r.rows, emulated::kAscending, 0);
+    check_list(r, r.rows, emulated::kShuffled, 1);
+    check_list(r, r.rows / 2, emulated::kDescending, 0);
+    check_list(r, 0, emulated::kAscending, 1);
+}
+
+/* Experts of a row are not alike, as they come from routing, but for one that every row has. */
+Routes routes_to(int32_t rows, int32_t per, const std::vector<int32_t> &experts)
+{
+    Routes r = {rows, per, {}};
+    const uint32_t n = static_cast<uint32_t>(experts.size());
+    for (int32_t i = 0; i < rows; i++)
+        for (uint32_t j = 0, first = next_random(); j < static_cast<uint32_t>(per); j++)
+            r.expert.push_back(experts[j == 0 ? n / 2 : (first + j * j) % n]);
+    return r;
+}
+
+/* More routes than are sorted: a chunk of 4096 rows of Flash-Next and less, few experts and many,
+ * and such with any numbers. */
+void check_long_lists()
+{
+    std::vector<int32_t> all(512), few = {0, 3, 511, 512, 1023, 70000, INT32_MAX}, many(3000);
+    for (int32_t i = 0; i < 512; i++) all[static_cast<size_t>(i)] = i;
+    for (int32_t i = 0; i < 3000; i++) many[static_cast<size_t>(i)] = i;
+    check_list(routes_to(4096, 10, all));
+    check_list(routes_to(820, 10, all)); // one more row than is sorted
+    check_list(routes_to(8193, 1, few));
+    check_list(routes_to(2051, 7, many));
+    check_list(routes_to(1366, 6, few));
 }
 
 /* ---- products ----------------------------------------------------------------------------------
@@ -354,13 +349,6 @@ void check_linear(const std::string &name, const Routes &r, const Weights<D> &w)
     }
 }
 
-/* Steps of BF16 between two numbers. */
-int steps_between(uint16_t a, uint16_t b)
-{
-    const auto place = [](uint16_t v) { return v & 0x8000 ? -(v & 0x7FFF) : v & 0x7FFF; };
-    return abs(place(a) - place(b));
-}
-
 double gated(double g, bool gelu)
 {
     return gelu ? 0.5 * g * (1 + tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)))
@@ -455,6 +443,7 @@ void check_lists()
         check_linear<D>("list of " + std::to_string(n), r, w);
         check_glu<D>("list of " + std::to_string(n), r, w, up, false);
     }
+    check_long_lists();
     const Routes none = {2, 2, {-1, -1, -1, -1}};
     for (const Variant &v : kVariants) {
         const std::vector<uint8_t> is =

@@ -394,3 +394,24 @@ def test_released_budget_in_rounds(long_path: Path, drafter: str) -> None:
                 assert got.stats.accepted > 0
                 blob = f._session.save(0)
                 assert prefilled(f, prompt[:n] + want.ids) == blob
+
+
+def long_chunks(folder: Path, device: str) -> Path:
+    """A prompt beyond the longest chunk that fits in it, in chunks of 4096 rows and of 512: where
+    chunks end is of no influence. The checkpoint."""
+    g = replace(GEOMETRIES["tiny"], context=8192)
+    path = write_hf(folder / "m", g, agreeing(g))
+    prompt = prompt_of(g, 5, 4300)
+    made = []
+    for chunk in (4096, 512):
+        with engine(
+            path, "mtp:2", device=device, context=4400, prefill_chunk=chunk, threads=2
+        ) as e:
+            r = e.generate(prompt, 8, logits=True, ignore_eos=True)
+            made.append((r.ids, r.logits.tobytes(), e._session.save(0)))
+    assert made[0] == made[1]
+    return path
+
+
+def test_chunks_of_4096_rows(tmp_path: Path) -> None:
+    long_chunks(tmp_path, "cpu")

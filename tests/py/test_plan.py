@@ -190,7 +190,7 @@ def test_state_and_scratch_on_a_device(tmp_path: Path) -> None:
 def test_capacities_of_a_device_have_their_plans(tiny_path: Path) -> None:
     """Ten rows and five, each with logits and without; transients are the largest plan's."""
     with stoker.open(tiny_path) as ck:
-        options = (2, 96, 16, 1, False, "fast", False, 0, 0, True, 2, 4, 4, 2, False, False)
+        options = (2, 96, 16, 1, False, "fast", False, 0, 0, True, 2, 4, 4, 2, False, False, False)
         found = stoker._native.sizes(ck._native, options)
     plans = [(name, rows) for name, rows, *_ in found["plans"]]
     assert plans == [(n, r) for r in (10, 5) for n in ("round", "round.greedy")] + [("prefill", 16)]

@@ -28,7 +28,7 @@ def test_heads_too_wide_together(tmp_path: Path) -> None:
 
 OPTIONS = {"slots": 1, "ctx": 64, "chunk": 16, "threads": 1, "f32": 0, "kernels": "fast",
            "poison": 0, "device": -1, "mode": 0, "edges": 1, "kind": 0, "k": 0, "n_max": 4, "n_min": 2,
-           "per_stream": 0, "in_ram": 0}  # fmt: skip
+           "per_stream": 0, "in_ram": 0, "fused": 0}  # fmt: skip
 OUTSIDE = {
     "slots: expected 1 .. 64, found 65": {"slots": 65},
     "context: expected 1 .. 16777216, found 0": {"ctx": 0},

@@ -101,13 +101,6 @@ static sk_code check_heads(enum sk_op op, const sk_view *q, sk_status *st)
     return refuse_number(st, op, "q", "heads of 16 to 256 elements in multiples of 16", d);
 }
 
-static sk_code check_route_list(const sk_view *ids, sk_status *st)
-{
-    const int64_t routes = ids->dim[0] * ids->dim[1];
-    if (routes <= SK_ROUTES_MAX) return SK_OK;
-    return refuse_number(st, SK_OP_route_list, "ids", "at most 8192 routes", routes);
-}
-
 static sk_code check_expert_glu(const sk_view *w, sk_status *st)
 {
     if (w[0].dtype == w[1].dtype) return SK_OK;
@@ -220,8 +213,6 @@ sk_code sk_cuda_check(enum sk_op op, const void *args, sk_status *st)
         return check_parts(args, st);
     case SK_OP_norm_argmax:
         return check_act_constant(op, ((const sk_norm_argmax_args *)args)->act, st);
-    case SK_OP_route_list:
-        return check_route_list(&((const sk_route_list_args *)args)->ids, st);
     case SK_OP_expert_glu:
         return check_expert_glu(((const sk_expert_glu_args *)args)->w, st);
     case SK_OP_gdn_step:

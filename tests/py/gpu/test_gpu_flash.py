@@ -136,3 +136,11 @@ def test_beyond_the_budget(tmp_path: Path) -> None:
             got = e.generate(prompt, 40, logits=True, ignore_eos=True)
             assert got.ids == want.ids and got.logits.tobytes() == want.logits.tobytes()
     within(stoker.diff(path, [prompt], rounds=4, drafter="mtp:4", context=400, check=False))
+
+
+def test_chunks_of_4096_rows(tmp_path: Path) -> None:
+    """Three routes a row are more than one CTA sorts."""
+    path = rounds.long_chunks(tmp_path, "cuda:0")
+    prompt = prompt_of(GEOMETRIES["tiny"], 6, 4200)
+    within(stoker.diff(path, [prompt], rounds=1, drafter="mtp:1", context=4400, prefill_chunk=4096,
+                       check=False))  # fmt: skip

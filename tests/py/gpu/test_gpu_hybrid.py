@@ -246,6 +246,30 @@ def test_a_sequence_in_any_pieces(shape):
         assert other.tobytes() == whole.tobytes()
 
 
+def test_a_pass_of_4096_rows():
+    """The longest chunk of a prefill, and the same rows 512 at a time."""
+    rng = np.random.default_rng(15)
+    n, step, shape = 4096, 512, (2, 4, 32, 16)
+    key = cases.key_of(shape, "grouped")
+    q, entry = cases.entries(rng, shape, n)
+    m = cases.matrices(rng, shape, 2)
+    x, taps = cases.draw(rng, n, 300), cases.draw(rng, 300, 4)
+    window, _ = act(cases.draw(rng, 2, 3, 300), "F32")
+    made = []
+    for size in (n, step):
+        state, kept, scanned, convolved = m.copy(), window.copy(), [], []
+        for at in range(0, n, size):
+            part = slice(at, at + size)
+            rows = row_table([1] * size, range(at, at + size))
+            scanned.append(cases.scan(q[part], entry[part], key, state, rows, table=CUDA))
+            convolved.append(cases.conv(x[part], taps, kept, rows, 1, CUDA))
+            run("window_push", CUDA, x=x[part], rows=rows, count=ints(size), window=kept)
+        made.append(
+            [a.tobytes() for a in (*map(np.concatenate, (scanned, convolved)), state, kept)]
+        )
+    assert made[0] == made[1]
+
+
 @pytest.mark.parametrize("order", cases.MAPS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_fold_is_a_scan(shape, order):
