@@ -340,13 +340,17 @@ def test_the_card(tiny_path: Path) -> None:
 # Refusals.
 
 
-def test_what_has_no_kernel_is_named(flash: Callable[[str], Path]) -> None:
+def test_what_has_no_kernel_is_named(flash: Callable[[str], Path], tmp_path: Path) -> None:
     p = stoker.plan(flash("odd"), "none", prefill_chunk=16, context=96)
     assert p.refused and len(set(p.refused)) == len(p.refused)
     assert any(re.search(r"on CUDA: w.*: expected a multiple of 32 columns", x) for x in p.refused)
     assert stoker.plan(flash("odd"), "none", "cpu", prefill_chunk=16, context=96).refused == ()
-    wide = stoker.plan("synthetic:flash-next,layers=4,ple_rows=99999", prefill_chunk=8192)
-    assert any("at most 8192 routes" in x for x in wide.refused)
+    g = GEOMETRIES["wide"]
+    flash_gguf.write_gguf(
+        tmp_path / "m.gguf", config(g), weights(g, 0), types=("Q4_K", "Q8_0", "Q6_K")
+    )
+    mixed = stoker.plan(tmp_path / "m.gguf", "mtp:2", context=96)
+    assert any("expert_glu on CUDA: w[1]: expected the type of w[0]" in x for x in mixed.refused)
 
 
 @pytest.mark.parametrize(
