@@ -58,6 +58,7 @@ _STATE = (
     (r"round\.pending", "accepted tokens"),
     (r"round\.", "slots and counters"),
 )
+_PLAN = ("name", "rows", "steps", "transients", "work")
 _UNITS = {"": 1, "B": 1} | {
     f"{prefix}{i}B": (1024 if i else 1000) ** n
     for n, prefix in enumerate("KMGT", 1)
@@ -111,7 +112,8 @@ class MemoryPlan:
     """What an engine of these options would take.
 
     options: as an engine has them. memory: bytes by owner, the same lines as `Engine.memory`. parts:
-    of each line that has some, its bytes by owner; they add up to it. work: on a device, of each op
+    of each line that has some, its bytes by owner; they add up to it. plans: of each pass that is
+    planned, its rows, steps, transients and work. work: on a device, of each op
     that wants scratch the most that a step of it does; the largest is taken. buffers: each of them.
 
     weights_stored, weights_packed: bytes of the weights in the checkpoint and on the device. staging:
@@ -132,6 +134,7 @@ class MemoryPlan:
     options: dict[str, Any]
     memory: Memory
     parts: dict[str, dict[str, int]]
+    plans: tuple[dict[str, Any], ...]
     work: dict[str, int]
     weights_stored: int
     weights_packed: int
@@ -186,7 +189,9 @@ class MemoryPlan:
     def title(self) -> str:
         o = self.options
         names = ("device", "drafter", "numerics", "slots", "context", "prefill_chunk")
-        return f"{self.model}: " + ", ".join(f"{name} {o[name]}" for name in names)
+        cut = "" if o["context"] == o["context_asked"] else f" (of {o['context_asked']} asked)"
+        said = (f"{name} {o[name]}{cut if name == 'context' else ''}" for name in names)
+        return f"{self.model}: " + ", ".join(said)
 
     def verdict(self) -> str:
         """One line: does it fit?"""
@@ -277,6 +282,11 @@ def _memory_rows(p: MemoryPlan) -> list[tuple[str, ...]]:
         "estimate: driver": p.estimate.get("driver", 0),
         "estimate: graphs": p.estimate.get("graphs", 0),
     }
+    if p.device:
+        rows.append(("in all, on the device", _number(p.device), format_bytes(p.device)))
+        rows.append(
+            ("in all, of the host", _number(p.pinned + p.host), format_bytes(p.pinned + p.host))
+        )
     rows += [(name, _number(n), format_bytes(n)) for name, n in own.items() if n]
     return [*rows, ("need, at the worst moment", _number(p.need), format_bytes(p.need))]
 
@@ -465,6 +475,7 @@ def _plan(
         },
         memory=memory,
         parts=_breakdown(memory, buffers),
+        plans=tuple(dict(zip(_PLAN, p, strict=True)) for p in found["plans"]),
         work=dict(sorted(found["work"].items(), key=lambda item: (-item[1], item[0]))),
         weights_stored=sum(b.stored for b in weights),
         weights_packed=sum(b.bytes for b in weights),

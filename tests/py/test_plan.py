@@ -194,6 +194,8 @@ def test_capacities_of_a_device_have_their_plans(tiny_path: Path) -> None:
         found = stoker._native.sizes(ck._native, options)
     plans = [(name, rows) for name, rows, *_ in found["plans"]]
     assert plans == [(n, r) for r in (10, 5) for n in ("round", "round.greedy")] + [("prefill", 16)]
+    whole = stoker.plan(tiny_path, "ngram:4", slots=2, context=96, prefill_chunk=16, threads=1)
+    assert [tuple(p.values()) for p in whole.plans] == found["plans"]
     most = max(transients for *_, transients, _ in found["plans"])
     assert found["sizes"]["transients"] == found["memory"]["device: transients"] == most
 
@@ -315,6 +317,7 @@ def test_a_context_is_cut_to_the_model(tiny_path: Path) -> None:
     p = stoker.plan(tiny_path, context=100_000)
     assert (p.options["context"], p.options["context_asked"]) == (512, 100_000)
     assert p.contexts == () and (p.largest_context, p.limited_by) == (512, "model")
+    assert "context 512 (of 100000 asked)" in p.title()
 
 
 def test_the_card(tiny_path: Path) -> None:
@@ -337,13 +340,17 @@ def test_the_card(tiny_path: Path) -> None:
 # Refusals.
 
 
-def test_what_has_no_kernel_is_named(flash: Callable[[str], Path]) -> None:
+def test_what_has_no_kernel_is_named(flash: Callable[[str], Path], tmp_path: Path) -> None:
     p = stoker.plan(flash("odd"), "none", prefill_chunk=16, context=96)
     assert p.refused and len(set(p.refused)) == len(p.refused)
     assert any(re.search(r"on CUDA: w.*: expected a multiple of 32 columns", x) for x in p.refused)
     assert stoker.plan(flash("odd"), "none", "cpu", prefill_chunk=16, context=96).refused == ()
-    wide = stoker.plan("synthetic:flash-next,layers=4,ple_rows=99999", prefill_chunk=8192)
-    assert any("at most 8192 routes" in x for x in wide.refused)
+    g = GEOMETRIES["wide"]
+    flash_gguf.write_gguf(
+        tmp_path / "m.gguf", config(g), weights(g, 0), types=("Q4_K", "Q8_0", "Q6_K")
+    )
+    mixed = stoker.plan(tmp_path / "m.gguf", "mtp:2", context=96)
+    assert any("expert_glu on CUDA: w[1]: expected the type of w[0]" in x for x in mixed.refused)
 
 
 @pytest.mark.parametrize(
