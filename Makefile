@@ -119,8 +119,7 @@ kernels_of = $(patsubst %.cu,%.o,$(filter $(1:%=kernels/%),$(call list,kernels/s
 EXPERTS  := tests/c/emulated_cuda.o tests/c/experts_emulated.o $(call kernels_of,experts/%)
 HYBRID   := tests/c/emulated_cuda.o tests/c/emulated_ops.o tests/c/hybrid_emulated.o \
             $(call kernels_of,hyper/% recurrent/% route/% sparse/% state/% streams/% elem/% norm/% \
-              linear/linear.cu linear/inst/f32.cu linear/inst/bf16.cu linear/inst/q8_0.cu \
-              linear/inst/q4_k.cu)
+              linear/linear.cu linear/uneven.cu $(patsubst %,linear/inst/%.cu,f32 f16 bf16 q8_0 q4_k))
 # With the definitions of the ops, out of the C tests' objects.
 DEFINED  := $(patsubst %.c,build/c/plain/%.o, \
               $(filter csrc/base/% csrc/op/%,$(filter-out csrc/op/cuda/%,$(SOURCES))))
@@ -128,7 +127,7 @@ EMULATED_FLAGS := -std=c++17 -O1 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -
                   -U_FORTIFY_SOURCE -fno-extern-tls-init -Icsrc -I. -isystem $(dir $(CUDA_HEADER)) \
                   -include tests/c/emulated_cuda.h
 # Of linear, the types that hybrid_emulated.cpp has weights of.
-build/c/%/kernels/linear/linear.o: EMULATED_FLAGS += '-DSK_FORMATS(X)=X(F32) X(BF16) X(Q8_0) X(Q4_K)'
+build/c/%/kernels/linear/linear.o: EMULATED_FLAGS += '-DSK_FORMATS(X)=X(F32) X(F16) X(BF16) X(Q8_0) X(Q4_K)'
 define emulated_variant # name, extra flags
 build/c/$(1)/experts_emulated: $$(EXPERTS:%=build/c/$(1)/%) $$(FORMAT_PARTS)
 	$$(Q)$$(CXX) $$^ -lm -o $$@

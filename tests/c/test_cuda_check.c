@@ -18,7 +18,9 @@ static const sk_cuda_fn launchers[SK_OP_COUNT] = {
 #include "op/ops.def"
 };
 
-static int32_t has_it(int32_t dtype) { return dtype == SK_Q8_0; }
+static int32_t has_it(int32_t dtype) { return dtype == SK_Q8_0 || dtype == SK_BF16; }
+
+static int32_t has_uneven(int32_t dtype) { return dtype == SK_BF16; }
 
 static uint64_t no_linear_work(int64_t rows, int64_t k, int64_t n_out, int32_t n_hidden)
 {
@@ -52,6 +54,7 @@ static uint64_t no_streams_work(const void *args)
 #define sk_cuda_is_packed       is_packed
 #define sk_k_packs              has_it
 #define sk_k_scales             has_it
+#define sk_k_has_uneven         has_uneven
 #define sk_k_has_experts        has_it
 #define sk_k_linear_work        no_linear_work
 #define sk_k_attend_work        no_attend_work
@@ -121,7 +124,27 @@ static void matrices_that_are_apart(void)
     SK_EXPECT_FAIL(SK_UNSUPPORTED, NULL, check(SK_OP_expert_glu, &g, &glu), &glu);
 }
 
+/* Rows that are no whole number of blocks: where there is a kernel for them. */
+static void rows_of_no_whole_blocks(void)
+{
+    const char *refused = "linear_argmax on CUDA: w: expected a multiple of 32 columns, found 48";
+    sk_status st = SK_STATUS_INIT;
+    sk_hyper_mix_args mix;
+    sk_linear_argmax_args best;
+    sk_args_clear(SK_OP_hyper_mix, &mix);
+    mix.low = view(SK_BF16, 2, 4, 48, 0);
+    mix.w = view(SK_BF16, 2, 64, 48, 0);
+    mix.s = view(SK_F32, 3, 4, 2, 32);
+    SK_EXPECT_OK(check(SK_OP_hyper_mix, &mix, &st), &st);
+    sk_args_clear(SK_OP_linear_argmax, &best);
+    best.x = mix.low;
+    best.w = mix.w;
+    SK_EXPECT_FAIL(SK_UNSUPPORTED, NULL, check(SK_OP_linear_argmax, &best, &st), &st);
+    SK_EXPECT_STR(refused, st.msg);
+}
+
 const sk_test sk_tests_cuda_check[] = {
+    {"rows_of_no_whole_blocks", rows_of_no_whole_blocks},
     {"heads_that_are_apart", heads_that_are_apart},
     {"matrices_that_are_apart", matrices_that_are_apart},
     {0},

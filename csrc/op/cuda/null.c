@@ -47,6 +47,12 @@ int32_t sk_k_packs(int32_t dtype)
     return 0;
 }
 
+int32_t sk_k_has_uneven(int32_t dtype)
+{
+    (void)dtype;
+    return 0;
+}
+
 int32_t sk_k_has_experts(int32_t dtype)
 {
     (void)dtype;
