@@ -119,9 +119,7 @@ kernels_of = $(patsubst %.cu,%.o,$(filter $(1:%=kernels/%),$(call list,kernels/s
 EXPERTS  := tests/c/emulated_cuda.o tests/c/experts_emulated.o $(call kernels_of,experts/%)
 HYBRID   := tests/c/emulated_cuda.o tests/c/emulated_ops.o tests/c/hybrid_emulated.o \
             $(call kernels_of,hyper/% recurrent/% route/% sparse/% state/% streams/% elem/% norm/% \
-              linear/linear.cu linear/inst/f32.cu linear/inst/f16.cu linear/inst/bf16.cu \
-              linear/inst/q8_0.cu \
-              linear/inst/q4_k.cu)
+              linear/linear.cu linear/uneven.cu $(patsubst %,linear/inst/%.cu,f32 f16 bf16 q8_0 q4_k))
 # With the definitions of the ops, out of the C tests' objects.
 DEFINED  := $(patsubst %.c,build/c/plain/%.o, \
               $(filter csrc/base/% csrc/op/%,$(filter-out csrc/op/cuda/%,$(SOURCES))) \

@@ -52,8 +52,8 @@ template <typename D, int N> struct RunMix {
 int32_t hyper_mix_fused(const sk_hyper_mix_args *a, const sk_launch *l)
 {
     const int64_t rows = a->s.dim[0], dim = a->s.dim[2];
-    if (rows > kFusedRows || dim % 16 || !row_aligned(a->s, 16) || !row_aligned(a->gain, 16) ||
-        !row_aligned(a->low, 16))
+    if (rows > kFusedRows || dim % 16 || a->w.dim[1] % 32 || !row_aligned(a->s, 16) ||
+        !row_aligned(a->gain, 16) || !row_aligned(a->low, 16))
         return kNotFused;
     fused_mix m = {};
     m.v.s = heads_of<const float>(a->s);

@@ -1,6 +1,7 @@
 /* The kernels of hybrid models, run on the host as emulated_cuda.h does it, against the definitions
  * of their ops and against themselves (emulated_ops.h): rows that are kept, recurrence, streams and
- * hyper-connections, hashed embeddings, block-sparse attention, routing, and the elementwise ops
+ * hyper-connections, hashed embeddings, products of
+ * small shapes, block-sparse attention, routing, and the elementwise ops
  * and norms around them. Shapes are awkward ones: odd lengths, heads that fill no warp, slots in
  * any order and without rows. Arguments select families. */
 #include "emulated_cuda.h"
@@ -502,6 +503,38 @@ void check_mix(int32_t type, int64_t streams, int64_t n, int64_t low, int64_t ro
     check_fused(o, fuses);
 }
 
+/* Two products of one input, the first with a bias; and the first onto what is there. */
+void check_linear(int32_t type, int32_t other, int64_t n, int64_t k, int64_t rows)
+{
+    const double scale = 1 / sqrt(static_cast<double>(k));
+    Op o("linear"), add("linear_add");
+    for (Op *p : {&o, &add}) {
+        p->name += " " + std::string(sk_dtype_name(type)) + sizes({n, k, rows});
+        p->put("x", kRows, SK_BF16, {rows, k}, scale).gap = k % 32 ? 1 : 8;
+        count(*p, rows);
+    }
+    weight(o, "w[0]", type, n, k);
+    weight(o, "w[1]", other, 3, k);
+    o.put("bias[0]", kNothing, SK_F32, {n});
+    o.out("y[0]", kRows, SK_F32, {rows, n});
+    o.out("y[1]", kRows, SK_F32, {rows, 3});
+    check(o, kNear);
+    add.of("w") = o.of("w[0]");
+    add.put("y", kRows, SK_F32, {rows, n});
+    check(add, kNear);
+}
+
+void check_products()
+{
+    for (const int32_t type : {SK_F32, SK_F16, SK_BF16})
+        for (const int64_t k : {1, 16, 31, 33, 48, 80, 1000, 1553})
+            check_linear(type, SK_BF16, k == 48 ? 90 : 17, k, k == 16 ? 42 : 5);
+    check_linear(SK_BF16, SK_F32, 33, 96, 5);
+    check_linear(SK_F32, SK_BF16, 17, 64, 18);
+    check_linear(SK_Q8_0, SK_Q8_0, 40, 320, 42);
+    check_linear(SK_Q4_K, SK_Q8_0, 19, 256, 9);
+}
+
 void check_hyper()
 {
     // Streams of whole slices, that cross them, and the product of the first kernel's own.
@@ -516,6 +549,8 @@ void check_hyper()
     check_down(SK_Q4_K, SK_Q4_K, 2, 256, 7, 2);
     check_down(SK_BF16, SK_F32, 12, 32, 17, 2);
     check_down(SK_BF16, SK_F32, 2, 1040, 9, 2); // by several warps
+    check_down(SK_BF16, SK_F32, 3, 7, 5, 3);    // of no whole blocks
+    check_down(SK_F32, SK_BF16, 2, 8, 4, 9);
     check_mix(SK_BF16, 4, 64, 32, 5, true);
     check_mix(SK_F16, 4, 48, 320, 3, true);
     check_mix(SK_Q8_0, 3, 16, 96, 34, true);
@@ -525,6 +560,8 @@ void check_hyper()
     check_mix(SK_Q8_0, 4, 300, 64, 3);
     check_mix(SK_Q4_K, 16, 33, 256, 2);
     check_mix(SK_BF16, 1, 8, 64, 42);
+    check_mix(SK_BF16, 4, 64, 16, 5);
+    check_mix(SK_F32, 2, 9, 7, 41);
 }
 
 /* ---- block-sparse attention --------------------------------------------------------------------
@@ -719,9 +756,9 @@ const struct {
     const char *name;
     void (*check)();
 } kParts[] = {
-    {"state", check_state},   {"recurrent", check_recurrent}, {"streams", check_streams},
-    {"hyper", check_hyper},   {"sparse", check_sparse},       {"route", check_route},
-    {"around", check_around},
+    {"state", check_state},       {"recurrent", check_recurrent}, {"streams", check_streams},
+    {"products", check_products}, {"hyper", check_hyper},         {"sparse", check_sparse},
+    {"route", check_route},       {"around", check_around},
 };
 
 } // namespace
