@@ -31,6 +31,7 @@ typedef struct sk_options {
     bool capacities;       // rounds of smaller capacities too; a device has them anyway
     sk_drafter drafter;
     const sk_ckpt *draft; // the drafter's own checkpoint, NULL: it is in the target's
+    sk_forced forced;     // measuring; drafter.replaced follows from it
     sk_progress progress;
 } sk_options;
 

@@ -17,6 +17,7 @@ _HOME = {  # public name -> module that has it
     "diff": "stepdiff",
     "Difference": "stepdiff",
     "Drafter": "drafter",
+    "Forced": "forced",
     "Result": "results",
     "Event": "results",
     "Round": "results",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from .errors import ReadError as ReadError
     from .errors import StateError as StateError
     from .errors import UnsupportedError as UnsupportedError
+    from .forced import Forced as Forced
     from .results import Event as Event
     from .results import Result as Result
     from .results import Round as Round

@@ -61,6 +61,9 @@ def synthetic(
     threads: int,
     /,
 ) -> Checkpoint: ...
+def forced_routes(
+    routing: int, seed: int, layer: int, experts: int, routes: int, /
+) -> NDArray[np.int32]: ...
 def types() -> dict[str, tuple[int, int, int]]: ...
 def repack(
     type: str, raw: bytes, n: int, k: int, matrices: int = 1, /
@@ -174,8 +177,12 @@ class _Slot(TypedDict):
     finish: int
 
 # slots, context, prefill_chunk, threads, f32, kernels, poison, device (-1: the CPU), mode (0 graph,
-# 1 eager, 2 direct), edges, kind of drafter, K, n_max, n_min
-_Options = tuple[int, int, int, int, bool, str, bool, int, int, bool, int, int, int, int, bool]
+# 1 eager, 2 direct), edges, kind of drafter, K, n_max, n_min, hidden row normed by stream, and what
+# is forced: (measuring, kind of routing, planted proposals, seed)
+_Forced = tuple[bool, int, bool, int]
+_Options = tuple[
+    int, int, int, int, bool, str, bool, int, int, bool, int, int, int, int, bool, _Forced
+]  # fmt: skip
 
 @final
 class Session:
@@ -207,6 +214,9 @@ class Session:
     def restore(self, slot: int, state: bytes, /) -> None: ...
     def copy(self, source: int, target: int, /) -> None: ...
     def step_bytes(self, full: bool, /) -> list[tuple[str, int]]: ...
+    def state_bytes(self, full: bool, positions: int, /) -> list[tuple[str, int]]: ...
+    def timed(self, full: bool, /) -> tuple[tuple[_Done | None, ...], float, float, float]: ...
+    def routes(self, /) -> list[tuple[str, NDArray[np.int32]]]: ...
     def time(
         self, n: int, full: bool, events: bool, ahead: int, /
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...

@@ -22,11 +22,13 @@ from .checkpoint import Checkpoint
 from .checkpoint import open as open_checkpoint
 from .drafter import KINDS, Drafter
 from .errors import Error, InvalidArgumentError, StateError, UnsupportedError
+from .forced import Forced, planted
 from .results import Event, Memory, PlanView, Result, Round, Stats, log_softmax_at
 from .tokenizer import TextStream, Tokenizer
 
 MAX_STOP_IDS = 32  # SK_STOP_MAX
 ALL = -1  # SK_LICENCE_ALL
+WAIT = -2  # SK_LICENCE_WAIT
 AHEAD = 2  # at most SK_AHEAD_MAX
 MODES = ("graph", "eager", "direct")  # by sk_mode
 KERNELS = ("fast", "definition", "generic", "avx2", "avx512")
@@ -86,6 +88,8 @@ class Engine:
         tokenizer: instead of the checkpoint's own; a model without one still runs on ids.
         poison: fill scratch and dead transients with NaN (diagnosis).
         edges: programmatic edges between the kernels of a round, where the GPU has them.
+        forced: a measuring mode, see `Forced`. What comes out of a forced engine is not what the model
+            says, so it is named in `options`, `config`, the repr and every result.
         progress: called with (stage, done, total) while loading and prefilling.
 
     Raises:
@@ -109,12 +113,16 @@ class Engine:
         tokenizer: Tokenizer | None = None,
         poison: bool = False,
         edges: bool = True,
+        forced: Forced | None = None,
         progress: Progress | None = None,
     ) -> None:
         if progress is not None and not callable(progress):
             raise InvalidArgumentError(f"progress: expected a function, found {progress!r}")
         if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
             raise InvalidArgumentError(f"tokenizer: expected a Tokenizer, found {tokenizer!r}")
+        if forced is not None and not isinstance(forced, Forced):
+            raise InvalidArgumentError(f"forced: expected a Forced, found {forced!r}")
+        self.forced = forced
         self._progress: Progress = progress or (lambda stage, done, total: None)
         self.drafter = Drafter.parse(drafter)
         _one_of("numerics", numerics, ("bf16", "f32"))
@@ -145,7 +153,8 @@ class Engine:
                 (slots, context, prefill_chunk, threads, numerics == "f32", kernels,
                  bool(poison), -1 if on_cpu else int(self.device[5:]), MODES.index(mode),
                  bool(edges), KINDS[d.kind], d.proposals, d.n_max, d.n_min,
-                 d.hidden_norm == "per_stream"),
+                 d.hidden_norm == "per_stream",
+                 (False, 0, False, 0) if forced is None else forced.native()),
             )  # fmt: skip
         except BaseException:
             self._close_files()
@@ -162,6 +171,8 @@ class Engine:
             self.options["edges"] = self.config["edges"]
         if poison:
             self.options["poison"] = True
+        if forced is not None:
+            self.options["forced"] = self.config["forced"] = str(forced)
         self._totals: dict[str, Any] | None = None
         self._busy = threading.Lock()
         self._progress("plan", 1, 1)
@@ -292,6 +303,30 @@ class Engine:
                     self._session.reset(slot)
 
     def _start(self, request: _Request, limits: _Limits) -> None:
+        if self.forced is not None and self.forced.accept is not None:
+            self._plant_own(request, limits)
+        self._start_slot(request, limits)
+
+    def _plant_own(self, request: _Request, limits: _Limits) -> None:
+        """Plants what the request is going to say, with the errors of the forced acceptance. It says
+        so a first time here, without proposals and alone: forced or not, what a slot says does not
+        depend on its drafts."""
+        assert self.forced is not None
+        slot, width, tokens = request.slot, self.config["width"], []
+        alone = [(ALL if i == slot else WAIT, False) for i in range(self.options["slots"])]
+        self._session.plant(slot, [], [0])
+        self._start_slot(request, limits)
+        while True:
+            _, _, _, more, _, _, finish = self._session.round(alone, False, 0)[slot]
+            tokens += more
+            if finish:
+                break
+        self._session.reset(slot)
+        table = planted(len(request.ids) - 1, tokens, width, self.config["vocab"],
+                        self.forced.accepted(slot, width))  # fmt: skip
+        self._session.plant(slot, table, [MAX_STOP_IDS])
+
+    def _start_slot(self, request: _Request, limits: _Limits) -> None:
         begin = time.perf_counter()
         n = len(request.ids)
         self._session.start(request.slot, request.ids, (limits.max_tokens, limits.stop_ids), False)
@@ -408,7 +443,9 @@ class Engine:
             )
         # Logits are the last round's, and a stop string is the host's to see: neither lets a round
         # begin before the one in front of it has been looked at.
-        ahead = 0 if logits or text_stops else AHEAD
+        # Nor does a forced request, which is run alone before it begins.
+        forced = self.forced is not None and self.forced.accept is not None
+        ahead = 0 if logits or text_stops or forced else AHEAD
         return _Limits(max_tokens, np.asarray(sorted(stops), np.int32), logits, ahead)
 
     def _requests(self, prompts: list[Any], stops: tuple[str, ...]) -> list[_Request]:
@@ -580,7 +617,8 @@ class Engine:
         o, name = self.options, os.path.basename(self.checkpoint.path)
         return (
             f"<Engine {name} ({self.config['architecture']}), drafter {o['drafter']}, {o['device']}, "
-            f"{o['numerics']}, {o['slots']} x {o['context']} positions>"
+            f"{o['numerics']}, {o['slots']} x {o['context']} positions"
+            + (f", MEASURING: {self.forced}>" if self.forced else ">")
         )
 
 
