@@ -14,6 +14,7 @@ _HOME = {  # public name -> module that has it
     "open": "checkpoint",
     "synthetic": "_synthetic",
     "Engine": "engine",
+    "bench_round": "bench",
     "diff": "stepdiff",
     "Difference": "stepdiff",
     "Drafter": "drafter",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ._info import info as info
     from ._native import __version__ as __version__
     from ._synthetic import synthetic as synthetic
+    from .bench import bench_round as bench_round
     from .checkpoint import Checkpoint as Checkpoint
     from .checkpoint import Tensor as Tensor
     from .checkpoint import open as open

@@ -126,7 +126,7 @@ class Engine:
         self._progress: Progress = progress or (lambda stage, done, total: None)
         self.drafter = Drafter.parse(drafter)
         _one_of("numerics", numerics, ("bf16", "f32"))
-        self.device = _pick_device(device, numerics)
+        self.device = pick_device(device, numerics)
         _one_of("mode", mode, MODES)
         _one_of("kernels", kernels, KERNELS)
         threads = len(os.sched_getaffinity(0)) if threads is None else threads
@@ -145,7 +145,7 @@ class Engine:
         try:
             context = min(context, _trained_context(self.checkpoint) or context)
             self._progress("tokenizer", 0, 1)
-            self.tokenizer = tokenizer if tokenizer is not None else self._own_tokenizer()
+            self.tokenizer = tokenizer or own_tokenizer(self.checkpoint)
             self._progress("plan", 0, 1)
             d = self.drafter
             self._draft = None if d.model is None else open_checkpoint(d.model)
@@ -188,16 +188,6 @@ class Engine:
             self.checkpoint.close()
         if self._draft is not None:
             self._draft.close()
-
-    def _own_tokenizer(self) -> Tokenizer | None:
-        if self.checkpoint.format == "safetensors":
-            from .hf import HfTokenizer
-
-            return HfTokenizer.from_folder(self.checkpoint.folder)
-        metadata = self.checkpoint.metadata
-        if metadata.get("tokenizer.ggml.model") in (None, "none", "no_vocab"):
-            return None
-        return Tokenizer.from_metadata(metadata, source=self.checkpoint.path)
 
     # Requests.
 
@@ -629,7 +619,19 @@ class _Closed:
         raise StateError("engine: expected open, found it closed")
 
 
-def _pick_device(device: str, numerics: str) -> str:
+def own_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
+    """The checkpoint's own; None where it has none."""
+    if checkpoint.format == "safetensors":
+        from .hf import HfTokenizer
+
+        return HfTokenizer.from_folder(checkpoint.folder)
+    metadata = checkpoint.metadata
+    if metadata.get("tokenizer.ggml.model") in (None, "none", "no_vocab"):
+        return None
+    return Tokenizer.from_metadata(metadata, source=checkpoint.path)
+
+
+def pick_device(device: str, numerics: str) -> str:
     """ "cpu" or "cuda:N". "auto" is cuda:0 where that can be used, else the CPU; f32 is the CPU's."""
     name = device if isinstance(device, str) else ""
     if name == "auto":

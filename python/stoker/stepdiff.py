@@ -14,7 +14,7 @@ from typing import Any
 from . import _native
 from .checkpoint import Checkpoint
 from .drafter import Drafter
-from .engine import Engine, _int32, _pick_device, is_single
+from .engine import Engine, _int32, is_single, pick_device
 from .errors import InvalidArgumentError, MismatchError
 
 CHUNK = 512  # rows of a prefill pass on a GPU
@@ -150,7 +150,7 @@ def diff(
         _int32(name, value)
     if rounds < 0:
         raise InvalidArgumentError(f"rounds: expected at least 0, found {rounds}")
-    device = _pick_device(device, "bf16")
+    device = pick_device(device, "bf16")
     slots = len(prompt) if isinstance(prompt, Sized) and not is_single(prompt) else 1
     with _Beside(model, drafter, device, slots=slots, context=context,
                  prefill_chunk=prefill_chunk, threads=threads) as engine:  # fmt: skip
