@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ._spec import checkpoint_of
 from .checkpoint import Checkpoint
 from .drafter import Drafter
 from .engine import AHEAD, Engine, own_tokenizer
-from .errors import InvalidArgumentError, MismatchError
+from .errors import Error, InvalidArgumentError, MismatchError
 from .forced import Forced, cycle_tokens, first, planted
 from .results import Stats
 
@@ -110,6 +111,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Run:
+    """What all cases have in common."""
+
     checkpoint: Checkpoint
     drafter: Drafter
     forced: Forced
@@ -129,6 +132,8 @@ class Run:
 
 
 class Rounds:
+    """The measurement of one case, in an idle engine of as many slots."""
+
     def __init__(self, run: Run, engine: Engine, case: Case) -> None:
         self.run, self.engine, self.case = run, engine, case
         self.session = engine._session
@@ -149,8 +154,8 @@ class Rounds:
             with self.engine._alone():
                 return self._measure()
         finally:
-            for slot in self.slots:
-                if not self.engine.closed:
+            with suppress(Error):  # of a device that failed; what was raised says more
+                for slot in self.slots:
                     self.session.reset(slot)
 
     def _measure(self) -> Record:
