@@ -294,6 +294,25 @@ def test_poison_and_definition(model: Model) -> None:
         same(r, want)
 
 
+def test_every_step_is_the_definition_s(model: Model) -> None:
+    prompts = prompts_of(model.g)[:2]
+    forced = Forced("profile", seed=1)
+    options: dict[str, Any] = {"device": "cpu", "context": 96, "threads": 1, "prefill_chunk": 16}
+    records = stoker.diff(model.path, prompts, rounds=3, drafter="mtp:2", forced=forced, **options)
+    steps = {(r.plan, r.label) for r in records if r.op == "route_force"}
+    assert {label for plan, label in steps if plan != "prefill"} == {
+        *(f"blk.{i}.moe" for i in range(4)), "mtp.0.moe", "mtp.1.moe",
+    }  # fmt: skip
+    assert len([1 for plan, _ in steps if plan == "prefill"]) in (
+        3,
+        4,
+    )  # the last one may end early
+    with pytest.raises(
+        stoker.InvalidArgumentError, match="forced: expected no acceptance, found cycle"
+    ):
+        stoker.diff(model.path, prompts, drafter="mtp:2", forced=Forced(None, "cycle"), **options)
+
+
 # Planted lists.
 
 

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import stoker
 import test_forced as forced
 from flash_sessions import agreeing, same
 from flash_tools import GEOMETRIES, write_hf
 from stoker import Forced
 from test_forced import Model, prompts_of
+from test_gpu_flash import within
 
 pytestmark = pytest.mark.gpu
 
@@ -30,6 +32,16 @@ test_a_forced_run_is_lossless_too = forced.test_a_forced_run_is_lossless_too
 test_a_row_depends_on_its_slot = forced.test_a_row_depends_on_its_slot_and_on_no_neighbour
 test_a_stop_ends_a_forced_request = forced.test_a_stop_ends_a_forced_request
 test_without_forcing_nothing_can_be_read = forced.test_without_forcing_nothing_can_be_read
+
+
+def test_every_step_is_within_bounds(model: Model) -> None:
+    prompts = prompts_of(model.g)[:2]
+    for routing in ("uniform", "profile"):
+        records = stoker.diff(model.path, prompts, rounds=6, drafter="mtp:3", context=96, prefill_chunk=32,
+                              forced=Forced(routing), check=False)  # fmt: skip
+        within(records)
+        forced_ids = [r for r in records if r.op == "route_force"]
+        assert len(forced_ids) > 40 and all(r.ok and not r.mismatches for r in forced_ids)
 
 
 def test_modes_edges_and_poison(model: Model) -> None:
