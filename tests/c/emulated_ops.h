@@ -4,7 +4,7 @@
  * without their neighbours, and all in one launch. */
 #pragma once
 
-#include "emulated_cuda.h"
+#include "tests/c/emulated_cuda.h"
 
 #include <map>
 #include <string>

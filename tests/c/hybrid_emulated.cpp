@@ -4,7 +4,7 @@
  * small shapes, block-sparse attention, routing, and the elementwise ops
  * and norms around them. Shapes are awkward ones: odd lengths, heads that fill no warp, slots in
  * any order and without rows. Arguments select families. */
-#include "emulated_cuda.h"
+#include "tests/c/emulated_cuda.h"
 
 #include <signal.h>
 #include <stdio.h>

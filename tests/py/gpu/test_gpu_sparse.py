@@ -250,7 +250,7 @@ def test_flash_next():
         assert alone[0].tobytes() == got[r].tobytes()
 
 
-# route_topk, gate_add
+# route_topk, route_force, gate_add
 
 
 @pytest.mark.parametrize("normed", [0, 1])
@@ -275,6 +275,10 @@ def test_route_topk(normed):
 
 def test_routes_of_equal_and_missing_logits():
     sparse_cases.test_routes_of_equal_and_missing_logits("cuda")
+
+
+def test_route_force():
+    sparse_cases.check_route_force("cuda")
 
 
 def test_gate_add():
