@@ -71,6 +71,7 @@ def test_routes_are_those_of_the_cpu(model: Model) -> None:
 
 def test_every_replay_is_counted(model: Model) -> None:
     with model.engine("mtp:2", forced=Forced("uniform", "cycle")) as e:
+        e.generate(prompts_of(model.g)[0], 3)  # records the graph of its prefill
         before = e._session.config()
         r = e.generate(prompts_of(model.g)[0], 30, ignore_eos=True)
         after = e._session.config()
