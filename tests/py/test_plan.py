@@ -405,7 +405,7 @@ def test_bad_options(tiny_path: Path, options: dict[str, Any], kind: str, text: 
     ("spec", "text"),
     [
         ("synthetic:", "model: expected flash-next or llama or gemma3, found ''"),
-        ("synthetic:llama,colour=red", "found 'colour=red' in 'synthetic:llama,colour=red'"),
+        ("synthetic:llama,colour=red", "synthetic:llama,colour=red: expected quant=TYPE"),
         ("synthetic:llama,layers", "found 'layers'"),
         ("synthetic:llama,layers=2,layers=3", "found 'layers=3'"),
         ("synthetic:llama,layers=two", "each once, found 'layers=two'"),
