@@ -44,6 +44,7 @@ enum State { kReady, kInWarp, kInBlock, kPolling, kDone };
 struct Warp {
     Words brought[2][32]; // by parity of the operation
     uint32_t operation;
+    uint32_t some; // lanes that wait for some others
     int there;
     const char *what;
 };
@@ -328,6 +329,18 @@ const Words *exchange(const char *what, const Words &mine)
     progress = true;
     for (int i = current & ~31; i <= (current | 31); i++) fibers[i].state = kReady;
     return all;
+}
+
+void sync_lanes(uint32_t mask)
+{
+    Warp &w = warps[current / 32];
+    if (!(mask >> (current & 31) & 1)) fail("a lane that is not in its own mask");
+    w.some |= 1u << (current & 31);
+    if ((w.some & mask) != mask) return leave(kInWarp, "syncwarp of some lanes");
+    w.some &= ~mask;
+    progress = true;
+    for (int i = 0; i < 32; i++)
+        if (mask >> i & 1) fibers[(current & ~31) + i].state = kReady;
 }
 
 void syncthreads()
