@@ -115,7 +115,8 @@ __attribute__((noinline)) void resume(int i)
 {
     Fiber &f = fibers[i];
     current = i;
-    threadIdx.x = static_cast<unsigned>(i);
+    threadIdx.x = static_cast<unsigned>(i) % blockDim.x;
+    threadIdx.y = static_cast<unsigned>(i) / blockDim.x;
     f.state = kReady;
     if (_setjmp(scheduler)) return;
     if (f.begun) _longjmp(f.at, 1);
@@ -393,11 +394,12 @@ cudaError_t run(dim3 grid, dim3 block, size_t shared, const std::function<void()
     shared_bytes = shared;
     before_done = false;
     stacks.resize(kStack * kMostThreads);
-    if (block.x % 32 || block.x > kMostThreads) fail("a CTA of no whole warps, or of too many");
+    const unsigned n = block.x * block.y;
+    if (block.x % 32 || n > kMostThreads || block.z != 1)
+        fail("a CTA of no whole warps, or of too many");
     for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
-            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++)
-                run_block(static_cast<int>(block.x));
+            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) run_block(static_cast<int>(n));
     return cudaSuccess;
 }
 

@@ -121,10 +121,31 @@ void check_uneven(int32_t type, int64_t n, int64_t k, int64_t rows)
           sk_dtype_name(type), static_cast<int>(n), static_cast<int>(k));
 }
 
+/* The best of the outputs alone, and rows of the same matrix. */
+void check_best(int32_t type, int64_t n, int64_t k, int64_t rows)
+{
+    Op o("linear_argmax"), gather("gather_rows");
+    weight(o, "w", type, n, k);
+    o.put("x", kRows, SK_BF16, {rows, k}).gap = 8;
+    count(o, rows);
+    o.out("id", kRows, SK_I32, {rows});
+    check(o, kExact);
+    gather.of("table") = o.of("w");
+    gather.ints("ids", kRows, {rows}, some(rows, static_cast<int32_t>(n)));
+    count(gather, rows);
+    gather.out("out", kRows, SK_F32, {rows, k});
+    gather.set("scale", 1.5);
+    check(gather, kExact);
+}
+
 } // namespace
 
 void check_products()
 {
+    check_best(SK_F32, 90, 64, 5);
+    check_best(SK_BF16, 333, 96, 9);
+    check_best(SK_Q8_0, 77, 320, 41);
+    check_best(SK_Q4_K, 40, 256, 3);
     for (const int32_t type : {SK_F32, SK_F16, SK_BF16})
         for (const int64_t k : {32, 96, 1536, 2080}) check_uneven(type, 33, k, 9);
 
@@ -212,10 +233,55 @@ void check_elements(int64_t n)
         }
 }
 
+void check_rope(int32_t type, int64_t heads, int64_t n, int64_t pairs, int neox)
+{
+    const Pass p(3, {{2, 3, 5}, {0, 1, 0}, {1, 2, 3000}});
+    Op o("rope");
+    o.put("x", kRows, SK_F32, {p.n(), heads, n});
+    o.put("freq", kNothing, SK_F32, {pairs}, floats(pairs, 0.5, 0.6));
+    p.give(o);
+    o.out("out", kRows, type, {p.n(), heads, n});
+    o.set("neox", neox);
+    check(o, kNear);
+}
+
+void check_append(int32_t type, int64_t heads, int64_t n)
+{
+    const Pass p(3, {{2, 3, 5}, {0, 1, 0}, {1, 2, 3}});
+    Op o("kv_append");
+    o.put("k", kRows, type, {p.n(), heads, n}).gap = 4;
+    o.put("v", kRows, SK_F32, {p.n(), heads, n}).gap = 4;
+    p.give(o);
+    o.put("k_cache", kSlots, SK_BF16, {3, 9, heads, n}).gap = 8;
+    o.put("v_cache", kSlots, SK_BF16, {3, 9, heads, n}).gap = 8;
+    check(o, kExact);
+}
+
+/* Many that are equal, some that are none. */
+void check_argmax(int64_t n)
+{
+    std::vector<float> x = floats(5 * n, 3);
+    for (float &v : x) v = next_random() % 9 ? roundf(v) : NAN;
+    std::fill(x.begin(), x.begin() + n, NAN);
+    Op o("argmax");
+    o.put("x", kRows, SK_F32, {5, n}, x);
+    count(o, 5);
+    o.out("id", kRows, SK_I32, {5});
+    check(o, kExact);
+}
+
 } // namespace
 
 void check_around()
 {
+    for (int neox = 0; neox < 2; neox++) {
+        check_rope(SK_BF16, 3, 32, 8, neox);
+        check_rope(SK_F32, 2, 7, 3, neox);
+        check_rope(SK_BF16, 1, 256, 128, neox);
+    }
+    check_append(SK_BF16, 2, 32);
+    check_append(SK_F32, 1, 80);
+    for (const int64_t n : {1, 33, 1000, 20001}) check_argmax(n);
     for (const int64_t n : {1, 45, 512, 1030}) {
         check_norms(n);
         check_elements(n);
