@@ -118,8 +118,10 @@ build/c/plain/formats_test: tests/c/formats_test.cpp $(FORMAT_PARTS) Makefile
 kernels_of = $(patsubst %.cu,%.o,$(filter $(1:%=kernels/%),$(call list,kernels/sources.txt)))
 EXPERTS  := tests/c/emulated_cuda.o tests/c/experts_emulated.o $(call kernels_of,experts/%)
 HYBRID   := tests/c/emulated_cuda.o tests/c/emulated_ops.o tests/c/hybrid_emulated.o \
-            $(call kernels_of,hyper/% recurrent/% route/% sparse/% state/% streams/% elem/% norm/% \
-              linear/linear.cu linear/uneven.cu $(patsubst %,linear/inst/%.cu,f32 f16 bf16 q8_0 q4_k))
+            tests/c/hybrid_products.o tests/c/hybrid_rounds.o \
+            $(call kernels_of,$(addsuffix /%,round rows hyper recurrent route sparse state streams elem \
+              norm) linear/linear.cu linear/uneven.cu \
+              $(patsubst %,linear/inst/%.cu,f32 f16 bf16 q8_0 q4_k))
 # With the definitions of the ops, out of the C tests' objects.
 DEFINED  := $(patsubst %.c,build/c/plain/%.o, \
               $(filter csrc/base/% csrc/op/%,$(filter-out csrc/op/cuda/%,$(SOURCES))) \

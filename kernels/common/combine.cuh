@@ -37,6 +37,8 @@ __device__ inline uint32_t draw(uint32_t *came)
                  : "=r"(number)
                  : "l"(came)
                  : "memory");
+#elif !defined(__CUDACC__)
+    number = atomicAdd(came, 1u);
 #endif
     return number;
 }

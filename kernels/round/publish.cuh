@@ -84,7 +84,8 @@ __device__ inline void publish_record(const publish_views &v)
     if (t == 0) {
         uint32_t total = 0;
         for (uint32_t k = 0; k < blockDim.x / 32; k++) total += warp_rows[k];
-        record[1] = static_cast<uint64_t>(total) << 32 | (valid ? 0u : SK_DONE_BAD_CONTROL);
+        record[1] = static_cast<uint64_t>(total) << 32 |
+                    (valid ? 0u : static_cast<uint32_t>(SK_DONE_BAD_CONTROL));
         *v.round = round + 1;
     }
     __syncthreads();

@@ -45,6 +45,7 @@ enum State { kReady, kInWarp, kInBlock, kPolling, kDone };
 struct Warp {
     Words brought[2][32]; // by parity of the operation
     uint32_t operation;
+    uint32_t some; // lanes that wait for some others
     int there;
     const char *what;
 };
@@ -115,7 +116,8 @@ __attribute__((noinline)) void resume(int i)
 {
     Fiber &f = fibers[i];
     current = i;
-    threadIdx.x = static_cast<unsigned>(i);
+    threadIdx.x = static_cast<unsigned>(i) % blockDim.x;
+    threadIdx.y = static_cast<unsigned>(i) / blockDim.x;
     f.state = kReady;
     if (_setjmp(scheduler)) return;
     if (f.begun) _longjmp(f.at, 1);
@@ -331,6 +333,18 @@ const Words *exchange(const char *what, const Words &mine)
     return all;
 }
 
+void sync_lanes(uint32_t mask)
+{
+    Warp &w = warps[current / 32];
+    if (!(mask >> (current & 31) & 1)) fail("a lane that is not in its own mask");
+    w.some |= 1u << (current & 31);
+    if ((w.some & mask) != mask) return leave(kInWarp, "syncwarp of some lanes");
+    w.some &= ~mask;
+    progress = true;
+    for (int i = 0; i < 32; i++)
+        if (mask >> i & 1) fibers[(current & ~31) + i].state = kReady;
+}
+
 void syncthreads()
 {
     if (++in_block < live) return leave(kInBlock, "syncthreads");
@@ -382,11 +396,12 @@ cudaError_t run(dim3 grid, dim3 block, size_t shared, const std::function<void()
     before_done = false;
     launches++;
     stacks.resize(kStack * kMostThreads);
-    if (block.x % 32 || block.x > kMostThreads) fail("a CTA of no whole warps, or of too many");
+    const unsigned n = block.x * block.y;
+    if (block.x % 32 || n > kMostThreads || block.z != 1)
+        fail("a CTA of no whole warps, or of too many");
     for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
-            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++)
-                run_block(static_cast<int>(block.x));
+            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) run_block(static_cast<int>(n));
     return cudaSuccess;
 }
 

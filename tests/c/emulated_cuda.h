@@ -63,6 +63,9 @@ struct Words {
  * brought, good until the operation after the next one. */
 const Words *exchange(const char *what, const Words &mine);
 
+/* Waits for the lanes of the mask, of the caller's own warp. */
+void sync_lanes(uint32_t mask);
+
 [[noreturn]] void fail(const char *what);
 void syncthreads();
 int syncthreads_count(bool mine);
@@ -92,6 +95,14 @@ inline int32_t any_bits(int32_t x)
     uint64_t bits = 0;
     for (int i = 0; i < 32; i++) bits |= all[i].of[0];
     return static_cast<int32_t>(bits);
+}
+
+inline int sum(int x)
+{
+    const Words *all = exchange("redux", {{static_cast<uint32_t>(x)}});
+    uint32_t bits = 0;
+    for (int i = 0; i < 32; i++) bits += static_cast<uint32_t>(all[i].of[0]);
+    return static_cast<int>(bits);
 }
 
 template <typename T> T largest(T x)
@@ -149,12 +160,19 @@ template <typename Kernel> cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttr
 
 inline void __syncthreads() { emulated::syncthreads(); }
 inline int __syncthreads_count(bool mine) { return emulated::syncthreads_count(mine); }
+inline int __syncthreads_and(bool mine) { return emulated::syncthreads_count(!mine) == 0; }
 inline void __syncwarp() { emulated::exchange("syncwarp", {}); }
+inline void __syncwarp(uint32_t mask) { emulated::sync_lanes(mask); }
 inline void __threadfence_block() {}
 inline void __threadfence() {}
+inline void __threadfence_system() {}
 inline void __trap() { emulated::fail("trap"); }
 
 template <typename T> T __shfl_sync(uint32_t, T x, int from) { return emulated::shuffle(x, from); }
+inline int __shfl_sync(uint32_t, bool x, int from)
+{
+    return emulated::shuffle(static_cast<int>(x), from);
+}
 template <typename T> T __shfl_xor_sync(uint32_t, T x, int by)
 {
     return emulated::shuffle(x, emulated::lane() ^ by);
@@ -169,6 +187,7 @@ template <typename T> T __shfl_down_sync(uint32_t, T x, int by)
     const int lane = emulated::lane(), from = lane + by;
     return emulated::shuffle(x, from < 32 ? from : lane);
 }
+inline int __reduce_add_sync(uint32_t, int x) { return emulated::sum(x); }
 template <typename T> T __reduce_max_sync(uint32_t, T x) { return emulated::largest(x); }
 inline uint32_t __match_any_sync(uint32_t, uint32_t mine)
 {
@@ -229,7 +248,7 @@ template <typename T> T atomicAdd(T *at, T x)
     *at += x;
     return was;
 }
-template <typename T> T atomicMax(T *at, T x)
+template <typename T, typename U> T atomicMax(T *at, U x)
 {
     const T was = *at;
     if (x > was) *at = x;

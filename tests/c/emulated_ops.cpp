@@ -156,6 +156,10 @@ uint64_t work_bytes(const Op &o, const void *args, int32_t ctx_bound)
         return sk_k_hyper_down_work(static_cast<const sk_hyper_down_args *>(args));
     case SK_OP_hyper_mix:
         return sk_k_hyper_mix_work(static_cast<const sk_hyper_mix_args *>(args));
+    case SK_OP_linear_argmax: {
+        const sk_view &x = static_cast<const sk_linear_argmax_args *>(args)->x;
+        return sk_k_linear_work(x.dim[0], x.dim[1], 0, 0);
+    }
     default:
         return 0;
     }

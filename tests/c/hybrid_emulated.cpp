@@ -1,9 +1,9 @@
 /* The kernels of hybrid models, run on the host as emulated_cuda.h does it, against the definitions
- * of their ops and against themselves (emulated_ops.h): rows that are kept, recurrence, streams and
- * hyper-connections, hashed embeddings, products of
- * small shapes, block-sparse attention, routing, and the elementwise ops
- * and norms around them. Shapes are awkward ones: odd lengths, heads that fill no warp, slots in
- * any order and without rows. Arguments select families. */
+ * of their ops and against themselves (emulated_ops.h): rows that are kept, recurrence, streams,
+ * hashed embeddings, block-sparse attention and routing; in hybrid_products.cpp hyper-connections
+ * and what is around them; in hybrid_rounds.cpp the ends of a round. Shapes are awkward ones: odd
+ * lengths, heads that fill no warp, slots in any order and without rows. Arguments select families.
+ */
 #include "tests/c/emulated_cuda.h"
 
 #include <signal.h>
@@ -14,72 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/c/emulated_ops.h"
-
-extern "C" {
-#include "op/ctl.h"
-}
-
-#include "tests/c/emulated_tools.h"
+#include "tests/c/emulated_cases.h"
 
 namespace
 {
-
-using emulated::Along;
-using emulated::Bounds;
-using emulated::Op;
-using Dim = std::vector<int64_t>;
-
-constexpr Along kNothing = Along::kNothing, kRows = Along::kRows, kSlots = Along::kSlots;
-constexpr int32_t kActs[] = {SK_BF16, SK_F32};
-const Bounds kExact = {true};
-const Bounds kNear = {};
-
-/* Rows of a pass: of each slot some neighbours, at consecutive positions. */
-struct Pass {
-    std::vector<int32_t> slots, pos, table;
-    int32_t n_slots;
-
-    /* {slot, rows, first position} */
-    Pass(int32_t n, const std::vector<std::vector<int32_t>> &runs) : n_slots(n)
-    {
-        for (const auto &run : runs)
-            for (int32_t i = 0; i < run[1]; i++) {
-                slots.push_back(run[0]);
-                pos.push_back(run[2] + i);
-                table.insert(table.end(), {run[0], run[2] + i, i});
-            }
-    }
-    int64_t n() const { return static_cast<int64_t>(slots.size()); }
-    void give(Op &o) const
-    {
-        o.ints("rows", kRows, {n(), 3}, table);
-        o.ints("count", kNothing, {1}, {static_cast<int32_t>(n())});
-    }
-};
-
-void count(Op &o, int64_t n) { o.ints("count", kNothing, {1}, {static_cast<int32_t>(n)}); }
-
-std::string sizes(const Dim &d)
-{
-    std::string s;
-    for (const int64_t n : d) s += " " + std::to_string(n);
-    return s;
-}
-
-std::vector<int32_t> some(int64_t n, int32_t below)
-{
-    std::vector<int32_t> v(static_cast<size_t>(n));
-    for (int32_t &x : v) x = static_cast<int32_t>(next_random() % static_cast<uint32_t>(below));
-    return v;
-}
-
-std::vector<float> floats(int64_t n, double scale, double middle = 0)
-{
-    std::vector<float> v(static_cast<size_t>(n));
-    for (float &x : v) x = static_cast<float>(middle + scale * random_float());
-    return v;
-}
 
 const Pass &some_pass()
 {
@@ -384,30 +322,6 @@ void check_join(int32_t type, int64_t streams, int64_t n, int whole)
     check(o, bounds);
 }
 
-/* Bits of any type, with scales that are moderate. */
-std::vector<uint8_t> some_blocks(int32_t type, int64_t n)
-{
-    const sk_dtype_info *info = sk_dtype_find(type);
-    const int64_t blocks = n / info->block_elems, bytes = info->block_bytes;
-    std::vector<uint8_t> raw(static_cast<size_t>(blocks * bytes));
-    for (uint8_t &b : raw) b = static_cast<uint8_t>(next_random());
-    for (int64_t i = 0; i < blocks; i++) {
-        uint8_t *b = at(raw, i * bytes);
-        const float plain = random_float();
-        const uint16_t half = sk_f32_to_bf16(plain), scale = 0x2000; // 2^-7 in F16
-        if (type == SK_F32)
-            memcpy(b, &plain, 4);
-        else if (type == SK_BF16)
-            memcpy(b, &half, 2);
-        else if (type == SK_F16)
-            b[1] = static_cast<uint8_t>((b[1] & 0x83) | 0x38); // 0.5 .. 1
-        else
-            memcpy(b, &scale, 2); // of Q8_0, Q4_0, IQ4_NL, Q4_1, Q4_K
-        if (type == SK_Q4_1 || type == SK_Q4_K) memcpy(b + 2, &scale, 2);
-    }
-    return raw;
-}
-
 void check_table(int32_t type, int32_t act)
 {
     const int64_t rows = 5, heads = 6, n = 64, table = 23;
@@ -431,137 +345,6 @@ void check_streams()
     }
     for (const int32_t type : {SK_F32, SK_F16, SK_BF16, SK_Q8_0, SK_Q4_0, SK_IQ4_NL})
         for (const int32_t act : kActs) check_table(type, act);
-}
-
-/* ---- hyper-connections -------------------------------------------------------------------------
- */
-
-std::vector<float> values_of(int32_t type, const std::vector<uint8_t> &raw, int64_t n)
-{
-    std::vector<float> v(static_cast<size_t>(n));
-    sk_quant_row(static_cast<sk_dtype>(type), raw.data(), static_cast<uint64_t>(n), v.data());
-    return v;
-}
-
-double largest(const std::vector<float> &v)
-{
-    double most = 1e-9;
-    for (const float x : v) most = fmax(most, fabs(x));
-    return most;
-}
-
-void weight(Op &o, const char *field, int32_t type, int64_t n, int64_t k, double *most = nullptr)
-{
-    const std::vector<uint8_t> raw = some_blocks(type, n * k);
-    o.raw(field, kNothing, type, {n, k}, raw.data()).packed = true;
-    if (most) *most = largest(values_of(type, raw, n * k));
-}
-
-/* With many rows the other kernels leave copies under way that nobody needs: fused alone, then. */
-void check_fused(Op &o, bool fuses)
-{
-    Bounds bounds;
-    bounds.fuses = fuses;
-    o.of("s").gap = fuses ? 4 : 1; // rows apart, and aligned
-    o.fused = fuses && o.n_rows() > 16;
-    check(o, bounds);
-}
-
-void check_down(int32_t type, int32_t inject, int64_t streams, int64_t n, int64_t low, int64_t rows,
-                bool fuses = false)
-{
-    const int64_t wide = streams * n;
-    double most = 1;
-    Op o("hyper_down");
-    o.name += " " + std::string(sk_dtype_name(type)) + sizes({streams, n, low, rows});
-    weight(o, "w[0]", type, low, wide, &most);
-    if (inject != -1) weight(o, "w[1]", inject, streams, wide);
-    o.put("s", kRows, SK_F32, {rows, streams, n}, 2.0);
-    o.put("gain", kNothing, SK_F32, {wide},
-          floats(wide, 0.5, 4 / (most * sqrt(static_cast<double>(wide)))));
-    count(o, rows);
-    o.out("low", kRows, SK_BF16, {rows, low});
-    o.out("factor", kRows, SK_F32, {rows, streams});
-    if (inject != -1) o.out("inject", kRows, SK_F32, {rows, streams});
-    o.set("eps", 1e-6);
-    check_fused(o, fuses);
-}
-
-void check_mix(int32_t type, int64_t streams, int64_t n, int64_t low, int64_t rows,
-               bool fuses = false)
-{
-    double most = 1;
-    Op o("hyper_mix");
-    o.name += " " + std::string(sk_dtype_name(type)) + sizes({streams, n, low, rows});
-    weight(o, "w", type, streams * n, low, &most);
-    o.put("low", kRows, SK_BF16, {rows, low}, 1 / most).gap = 8; // as products want them
-    o.put("s", kRows, SK_F32, {rows, streams, n}, 2.0);
-    o.put("factor", kRows, SK_F32, {rows, streams}, floats(rows * streams, 0.5, 1));
-    o.put("gain", kNothing, SK_F32, {streams * n}, floats(streams * n, 0.25, 1));
-    count(o, rows);
-    o.out("out", kRows, SK_BF16, {rows, n});
-    check_fused(o, fuses);
-}
-
-/* Two products of one input, the first with a bias; and the first onto what is there. */
-void check_linear(int32_t type, int32_t other, int64_t n, int64_t k, int64_t rows)
-{
-    const double scale = 1 / sqrt(static_cast<double>(k));
-    Op o("linear"), add("linear_add");
-    for (Op *p : {&o, &add}) {
-        p->name += " " + std::string(sk_dtype_name(type)) + sizes({n, k, rows});
-        p->put("x", kRows, SK_BF16, {rows, k}, scale).gap = k % 32 ? 1 : 8;
-        count(*p, rows);
-    }
-    weight(o, "w[0]", type, n, k);
-    weight(o, "w[1]", other, 3, k);
-    o.put("bias[0]", kNothing, SK_F32, {n});
-    o.out("y[0]", kRows, SK_F32, {rows, n});
-    o.out("y[1]", kRows, SK_F32, {rows, 3});
-    check(o, kNear);
-    add.of("w") = o.of("w[0]");
-    add.put("y", kRows, SK_F32, {rows, n});
-    check(add, kNear);
-}
-
-void check_products()
-{
-    for (const int32_t type : {SK_F32, SK_F16, SK_BF16})
-        for (const int64_t k : {1, 16, 31, 33, 48, 80, 1000, 1553})
-            check_linear(type, SK_BF16, k == 48 ? 90 : 17, k, k == 16 ? 42 : 5);
-    check_linear(SK_BF16, SK_F32, 33, 96, 5);
-    check_linear(SK_F32, SK_BF16, 17, 64, 18);
-    check_linear(SK_Q8_0, SK_Q8_0, 40, 320, 42);
-    check_linear(SK_Q4_K, SK_Q8_0, 19, 256, 9);
-}
-
-void check_hyper()
-{
-    // Streams of whole slices, that cross them, and the product of the first kernel's own.
-    check_down(SK_BF16, SK_F32, 4, 64, 16, 5);
-    check_down(SK_BF16, SK_BF16, 4, 64, 16, 3);
-    check_down(SK_BF16, SK_F32, 4, 512, 19, 3, true);
-    check_down(SK_Q8_0, SK_F32, 4, 512, 33, 9, true);
-    check_down(SK_F16, SK_F32, 4, 2560, 130, 2, true);
-    check_down(SK_F16, -1, 8, 256, 16, 30, true);
-    check_down(SK_F16, SK_F16, 4, 512, 19, 2);
-    check_down(SK_F32, -1, 2, 48, 5, 4);
-    check_down(SK_Q4_K, SK_Q4_K, 2, 256, 7, 2);
-    check_down(SK_BF16, SK_F32, 12, 32, 17, 2);
-    check_down(SK_BF16, SK_F32, 2, 1040, 9, 2); // by several warps
-    check_down(SK_BF16, SK_F32, 3, 7, 5, 3);    // of no whole blocks
-    check_down(SK_F32, SK_BF16, 2, 8, 4, 9);
-    check_mix(SK_BF16, 4, 64, 32, 5, true);
-    check_mix(SK_F16, 4, 48, 320, 3, true);
-    check_mix(SK_Q8_0, 3, 16, 96, 34, true);
-    check_mix(SK_F16, 6, 32, 32, 19, true);
-    check_mix(SK_BF16, 2, 32, 2048, 9, true);
-    check_mix(SK_F32, 2, 5, 64, 4);
-    check_mix(SK_Q8_0, 4, 300, 64, 3);
-    check_mix(SK_Q4_K, 16, 33, 256, 2);
-    check_mix(SK_BF16, 1, 8, 64, 42);
-    check_mix(SK_BF16, 4, 64, 16, 5);
-    check_mix(SK_F32, 2, 9, 7, 41);
 }
 
 /* ---- block-sparse attention --------------------------------------------------------------------
@@ -699,66 +482,13 @@ void check_route()
     for (const int64_t n : {1, 64, 701, 2560}) check_gate_add(n);
 }
 
-/* ---- around them -------------------------------------------------------------------------------
- */
-
-void check_norms(int64_t n)
-{
-    for (const int32_t type : kActs) {
-        Op o("rms_norm");
-        o.put("x", kRows, SK_F32, {5, n});
-        o.put("gain", kNothing, SK_F32, {n}, floats(n, 0.5, 1));
-        count(o, 5);
-        o.out("out", kRows, type, {5, n});
-        o.set("eps", 1e-6);
-        check(o, kNear);
-    }
-    Op o("norm_add");
-    o.put("x", kRows, SK_F32, {5, n});
-    o.put("gain", kNothing, SK_F32, {n}, floats(n, 0.5, 1));
-    count(o, 5);
-    o.put("y", kRows, SK_F32, {5, n});
-    o.set("eps", 1e-6);
-    check(o, kNear);
-}
-
-void check_elements(int64_t n)
-{
-    Op add("add"), copy("copy_rows");
-    add.put("x", kRows, SK_F32, {5, n});
-    count(add, 5);
-    add.put("y", kRows, SK_F32, {5, n});
-    check(add, kExact);
-    copy.put("x", kRows, SK_F32, {5, n});
-    count(copy, 5);
-    copy.out("out", kRows, SK_F32, {5, n});
-    check(copy, kExact);
-    for (const char *name : {"silu_mul", "gelu_mul"})
-        for (const int32_t type : kActs) {
-            Op o(name);
-            o.put("gate", kRows, SK_F32, {5, n}, 4.0);
-            o.put("up", kRows, SK_F32, {5, n});
-            count(o, 5);
-            o.out("out", kRows, type, {5, n});
-            check(o, kNear);
-        }
-}
-
-void check_around()
-{
-    for (const int64_t n : {1, 45, 512, 1030}) {
-        check_norms(n);
-        check_elements(n);
-    }
-}
-
 const struct {
     const char *name;
     void (*check)();
 } kParts[] = {
     {"state", check_state},       {"recurrent", check_recurrent}, {"streams", check_streams},
     {"products", check_products}, {"hyper", check_hyper},         {"sparse", check_sparse},
-    {"route", check_route},       {"around", check_around},
+    {"route", check_route},       {"around", check_around},       {"rounds", check_rounds},
 };
 
 } // namespace
@@ -771,7 +501,7 @@ int main(int argc, char **argv)
         for (int i = 1; i < argc; i++) wanted = wanted || strcmp(argv[i], p.name) == 0;
         if (wanted) p.check();
     }
-    const int failed = failures + emulated::failed();
+    const int failed = failures + failed_products() + failed_rounds() + emulated::failed();
     printf("hybrid, emulated: %s\n", failed ? "failed" : "right");
     return failed != 0;
 }
