@@ -71,6 +71,9 @@ int32_t sk_k_has_edges(void);
 int32_t sk_k_packs(int32_t dtype);
 /* 1 when such weights may have scales beside them. */
 int32_t sk_k_scales(int32_t dtype);
+/* 1 when linear and linear_add take such weights with any number of columns, not only 32 at a time.
+ */
+int32_t sk_k_has_uneven(int32_t dtype);
 /* 1 when those of experts have. Theirs are [e, n, k]: e packed matrices one after the other. */
 int32_t sk_k_has_experts(int32_t dtype);
 /* Bytes of a packed weight [n, k]: those of the file, rows padded to whole tiles of 16 and columns

@@ -336,7 +336,11 @@ static sk_code run(sk_device *d, sk_mode mode, const sk_bound *b, int32_t tier, 
 sk_code sk_device_round(sk_device *d, const sk_program *p, int32_t at, const sk_bound *bound,
                         int32_t tier, sk_status *st)
 {
-    return run(d, p->options.mode, bound, tier, &d->rounds[at][tier], st);
+    sk_dev_graph **g = &d->rounds[at][tier];
+    SK_TRY(run(d, p->options.mode, bound, tier, g, st));
+    d->last = *g; // NULL where steps ran
+    d->n_replays += *g && p->options.mode == SK_MODE_GRAPH;
+    return SK_OK;
 }
 
 sk_code sk_device_prefill(sk_device *d, const sk_program *p, const sk_bound *bound, int32_t tier,

@@ -25,7 +25,9 @@ typedef struct sk_device {
     int32_t n_tiers;
     sk_dev_graph *rounds[SK_ROUNDS_MAX][SK_TIERS_MAX];
     sk_dev_graph *prefill[SK_TIERS_MAX];
-    int32_t n_graphs; // recorded so far
+    int32_t n_graphs;   // recorded so far
+    sk_dev_graph *last; // of the rounds, the one that was launched last
+    int64_t n_replays;  // launches of recorded rounds
 } sk_device;
 
 /* Opens the device of the program's options, refuses what does not fit, takes the memory and

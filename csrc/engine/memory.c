@@ -169,6 +169,13 @@ bool sk_session_edges(const sk_session *s)
 
 int32_t sk_session_graphs(const sk_session *s) { return s->device.n_graphs; }
 
+int64_t sk_session_replays(const sk_session *s) { return s->device.n_replays; }
+
+int64_t sk_session_nodes(const sk_session *s)
+{
+    return s->device.last ? sk_dev_graph_nodes(s->device.last) : 0;
+}
+
 bool sk_session_memory(const sk_session *s, size_t at, sk_mem_item *out)
 {
     return sk_sizes_item(&s->sizes, &s->prog, at, out);

@@ -30,6 +30,10 @@ static sk_code check_options(const sk_options *o, sk_status *st)
     if (d->k < 0 || d->k >= SK_WIDTH_MAX) return outside(st, "drafter", "0 .. 15 proposals", d->k);
     if (d->kind != SK_DRAFTER_NONE && d->k < 1)
         return outside(st, "drafter", "at least 1 proposal", d->k);
+    if ((int)o->forced.routing < 0 || o->forced.routing >= SK_ROUTING_COUNT)
+        return outside(st, "forced routing", "a kind in 0 .. 2", (int32_t)o->forced.routing);
+    if (o->forced.plants && d->k < 1)
+        return outside(st, "forced acceptance", "a drafter with at least 1 proposal", d->k);
     return SK_OK;
 }
 
@@ -85,6 +89,14 @@ static sk_code build_prefill(sk_program *p, sk_status *st)
     return sk_b_finish(&b);
 }
 
+/* When measuring, the host reads which experts the rows went to. */
+static void keep_routes(sk_builder *b, const sk_forced *f)
+{
+    for (size_t i = 0; f->on && i < b->plan->n_steps; i++)
+        if (b->plan->steps[i].op == SK_OP_route_topk)
+            sk_b_result(b, ((const sk_route_topk_args *)sk_plan_args(b->plan, i))->ids);
+}
+
 static sk_code build_round(sk_program *p, int32_t n_rows, bool full, sk_status *st)
 {
     const sk_options *o = &p->options;
@@ -103,6 +115,7 @@ static sk_code build_round(sk_program *p, int32_t n_rows, bool full, sk_status *
     if (p->mtp) sk_mtp_commit(p->mtp, &b, &p->rb, p->n_rows);
     sk_round_draft(&b, &p->rb, &o->drafter, sk_model_config(p->model)->vocab, &v);
     if (p->mtp) sk_mtp_draft(p->mtp, &b, &p->rb, &v);
+    sk_round_replant(&b, &p->rb, &o->drafter, sk_model_config(p->model)->vocab, &v);
     sk_round_rows(&b, &p->rb, p->width, &v);
     x = sk_model_trunk(
         p->model, &b,
@@ -119,6 +132,7 @@ static sk_code build_round(sk_program *p, int32_t n_rows, bool full, sk_status *
     sk_round_end(&b, &p->rb, &v, chosen);
     r->drafts = v.drafts.buf;
     r->n_draft = v.n_draft.buf;
+    keep_routes(&b, &o->forced);
     return sk_b_finish(&b);
 }
 
@@ -145,10 +159,19 @@ int32_t sk_program_round_find(const sk_program *p, int32_t rows, bool full)
     return found;
 }
 
+static sk_code force_routes(sk_program *p, sk_status *st)
+{
+    const sk_forced *f = &p->options.forced;
+    if (f->routing == SK_ROUTING_OWN) return SK_OK;
+    SK_TRY(sk_model_force(p->model, f, &p->space, "target.", st));
+    return p->mtp ? sk_mtp_force(p->mtp, f, &p->space, st) : SK_OK;
+}
+
 static sk_code open_in(sk_program *p, const sk_ckpt *ck, sk_status *st)
 {
     const sk_options *o = &p->options;
     SK_TRY(check_options(o, st));
+    p->options.drafter.replaced = o->forced.plants;
     p->width = o->drafter.k + 1;
     p->n_rows = o->slots * p->width;
     {
@@ -160,6 +183,7 @@ static sk_code open_in(sk_program *p, const sk_ckpt *ck, sk_status *st)
             SK_TRY(sk_mtp_open(&p->mtp, p->model, o->draft ? o->draft : ck, &p->space, &size, &mtp,
                                st));
     }
+    SK_TRY(force_routes(p, st));
     SK_TRY(sk_round_add_buffers(&p->space, o->slots, o->ctx, SK_RING, &o->drafter, &p->rb, st));
     SK_TRY(build_rounds(p, st));
     return build_prefill(p, st);

@@ -34,6 +34,7 @@ typedef struct sk_options {
     bool sizes_only;       // nothing will run: no weight is looked at but for what constants need
     sk_drafter drafter;
     const sk_ckpt *draft; // the drafter's own checkpoint, NULL: it is in the target's
+    sk_forced forced;     // measuring; drafter.replaced follows from it
     sk_progress progress;
 } sk_options;
 

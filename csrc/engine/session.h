@@ -21,6 +21,10 @@ const sk_program *sk_session_program(const sk_session *s);
 /* On a device: are steps joined by programmatic edges, and how many graphs are recorded? */
 bool sk_session_edges(const sk_session *s);
 int32_t sk_session_graphs(const sk_session *s);
+/* Rounds that were replayed from such a graph so far, and the nodes of the last one; 0 on the CPU.
+ */
+int64_t sk_session_replays(const sk_session *s);
+int64_t sk_session_nodes(const sk_session *s);
 
 /* Puts a request into an idle slot. `ids`: 1 .. tokens of the prompt. With `keep` they follow what
  * the slot already holds (its settled positions and anchor; may then be 0 tokens), else the slot
@@ -98,7 +102,36 @@ SK_MUST_USE sk_code sk_session_score_step(sk_session *s, const int32_t *ids, int
                                           int32_t next, void *const *out, sk_status *st);
 void sk_session_score_end(sk_session *s);
 
-/* ---- measuring, on a device (STATE on the CPU) ---- */
+/* ---- measuring ---- */
+
+/* Of one round: from the call until its record could be read; of that, what the host took to submit
+ * it; between events around it on the device. On the CPU only the first one means something. */
+typedef struct sk_timed {
+    double wall_us, submit_us, gpu_us;
+} sk_timed;
+
+/* A round with all licences. *done is borrowed until the next round. STATE when some round has been
+ * submitted already. */
+SK_MUST_USE sk_code sk_session_timed(sk_session *s, bool full, sk_timed *out, const sk_done **done,
+                                     sk_status *st);
+
+/* The experts that the rows of the last round went to, by mixture: those of draft passes, then the
+ * layers of the verify pass. False past the end, and where options.forced is off. */
+typedef struct sk_routes {
+    const char *label; // of the step
+    int32_t n_rows, n; // rows of the pass, routes of one
+    int32_t buf;
+} sk_routes;
+bool sk_session_routes_find(const sk_session *s, size_t at, sk_routes *out);
+/* I32 [n_rows, n]; only the live rows mean something. */
+SK_MUST_USE sk_code sk_session_routes_read(const sk_session *s, const sk_routes *r, int32_t *out,
+                                           sk_status *st);
+
+/* Bytes of settled state that a step of a plan reads for one slot of n positions, each once: caches
+ * as far as attention looks into them, recurrent matrices and windows whole. */
+uint64_t sk_state_step_bytes(const sk_space *space, const sk_plan *plan, size_t step, int32_t n);
+
+/* ---- on a device (STATE on the CPU) ---- */
 
 /* n rounds, one at a time. wall_us [n]: from the call until the record could be read. gpu_us [n]:
  * between events before and after the graph, 0 without `events`. */

@@ -291,7 +291,7 @@ sk_code sk_once_repack(sk_dev *dev, const sk_view *w, const uint8_t *raw, uint8_
     uint8_t *block = NULL;
     sk_layout l = {0};
     sk_code rc;
-    if (!sk_k_packs(w->dtype) || !sk_view_span(w, &bytes) || k % 32)
+    if (!sk_k_packs(w->dtype) || !sk_view_span(w, &bytes) || (k % 32 && !sk_k_has_uneven(w->dtype)))
         return SK_FAIL(st, SK_UNSUPPORTED, "packing: no kernel for %s with %lld columns",
                        sk_dtype_name(w->dtype), (long long)k);
     off[0] = sk_layout_add(&l, sk_cuda_packed_bytes(w->dtype, w->rank, w->dim));

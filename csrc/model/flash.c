@@ -90,6 +90,7 @@ static sk_view mixture(const sk_flash_moe *m, const sk_config *c, sk_builder *b,
     sk_view in[2], glu[2], weight, ids, y, shared;
     sk_b_linear(b, x, m->in, 2, in);
     ids = sk_b_route_topk(b, in[0], h->n_used, h->norm_topk, &weight);
+    if (m->forced >= 0) sk_b_route_force(b, ids, m->forced, SK_FORCED_STRIDE);
     y = sk_b_experts(b, x, ids, weight, m->gate_up, &m->expert_down);
     sk_b_linear(b, x, m->glu, 2, glu);
     shared = sk_b_silu_mul(b, glu[0], glu[1]);
@@ -205,6 +206,24 @@ static sk_view head_argmax(const sk_model *m, sk_builder *b, sk_view s)
     return sk_b_linear_argmax(b, sk_b_hyper(b, s, &w->mixer, NULL), &w->output);
 }
 
+/* ---- forced routes --------------------------------------------------------------------------- */
+
+sk_code sk_flash_force(sk_flash_layer *l, const sk_config *c, const sk_forced *f, sk_space *space,
+                       const char *prefix, int i, sk_status *st)
+{
+    return sk_forced_bind(f, space, prefix, i, c->hybrid.n_expert, c->hybrid.n_used, &l->moe.forced,
+                          st);
+}
+
+static sk_code force(sk_model *m, const sk_forced *f, sk_space *space, const char *prefix,
+                     sk_status *st)
+{
+    sk_flash *w = m->self;
+    for (int i = 0; i < m->config.n_layer; i++)
+        SK_TRY(sk_flash_force(&w->layers[i], &m->config, f, space, prefix, i, st));
+    return SK_OK;
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* Tensors that belong to no text, and those of a draft head, which are bound by themselves. */
@@ -262,4 +281,4 @@ static void close_flash(sk_model *m)
 }
 
 const sk_arch sk_arch_flash_next = {"qwen4exp", open_flash,  close_flash, trunk,
-                                    head,       head_argmax, commit};
+                                    head,       head_argmax, commit,      force};

@@ -32,6 +32,7 @@ typedef struct sk_flash_moe {
     sk_lin glu[2]; // of the shared expert [I, H]
     sk_lin down;   // [H, I]
     sk_stack gate_up[2], expert_down;
+    int32_t forced; // I32 [N, T] routes in the place of the router's, -1: none
 } sk_flash_moe;
 
 typedef struct sk_flash_layer {
@@ -80,6 +81,10 @@ SK_MUST_USE sk_code sk_flash_add_buffer(sk_space *space, const char *prefix, int
                                         const char *name, sk_role role, sk_dtype type, int32_t rank,
                                         const int64_t *dim, sk_keep keep, int32_t *out,
                                         sk_status *st);
+
+/* Routes of block i out of a table; flash.c. */
+SK_MUST_USE sk_code sk_flash_force(sk_flash_layer *l, const sk_config *c, const sk_forced *f,
+                                   sk_space *space, const char *prefix, int i, sk_status *st);
 
 /* Steps; flash.c. One layer on the streams s, labelled by `at`; with `cache_only` no more than its
  * states. `settle`: all rows of the pass are kept. */

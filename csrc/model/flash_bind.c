@@ -156,6 +156,7 @@ static sk_code bind_moe(sk_flash_moe *m, sk_binder *b, const sk_config *c, int i
     const int64_t n = h->n_expert, ffn = h->ffn_expert;
     const sk_stack_shape gate = {n, ffn, c->dim, 2 * ffn, 0}, up = {n, ffn, c->dim, 2 * ffn, ffn};
     const sk_stack_shape down = {n, c->dim, ffn, 0, 0};
+    m->forced = -1;
     SK_TRY(sk_bind_lin(b, n, c->dim, &m->in[0], "blk.%d.ffn_gate_inp", i));
     SK_TRY(sk_bind_lin(b, 1, c->dim, &m->in[1], "blk.%d.ffn_gate_inp_shexp", i));
     SK_TRY(sk_bind_lin(b, h->ffn_shared, c->dim, &m->glu[0], "blk.%d.ffn_gate_shexp", i));

@@ -45,6 +45,14 @@ void sk_model_close(sk_model *m)
 
 const sk_config *sk_model_config(const sk_model *m) { return &m->config; }
 
+sk_code sk_model_force(sk_model *m, const sk_forced *f, sk_space *space, const char *prefix,
+                       sk_status *st)
+{
+    if (m->arch->force) return m->arch->force(m, f, space, prefix, st);
+    return SK_FAIL(st, SK_UNSUPPORTED, "forced routing: expected a mixture of experts, found %s",
+                   m->config.arch);
+}
+
 sk_view sk_model_trunk(const sk_model *m, sk_builder *b, const sk_trunk *t)
 {
     return m->arch->trunk(m, b, t);

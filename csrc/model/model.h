@@ -6,6 +6,7 @@
 #define SK_MODEL_H
 
 #include "model/config.h"
+#include "model/forced.h"
 #include "plan/build.h"
 
 typedef struct sk_model sk_model;
@@ -24,6 +25,10 @@ SK_MUST_USE sk_code sk_model_open(sk_model **out, const sk_ckpt *ck, sk_space *s
 void sk_model_close(sk_model *m); // accepts NULL
 
 const sk_config *sk_model_config(const sk_model *m);
+
+/* From here on every mixture routes by a table. UNSUPPORTED for a model without a mixture. */
+SK_MUST_USE sk_code sk_model_force(sk_model *m, const sk_forced *f, sk_space *space,
+                                   const char *prefix, sk_status *st);
 
 /* A pass through the trunk, and what the caller wants out of it beside its result. */
 typedef struct sk_trunk {
@@ -68,6 +73,8 @@ typedef struct sk_arch {
     sk_view (*head)(const sk_model *m, sk_builder *b, sk_view x);
     sk_view (*head_argmax)(const sk_model *m, sk_builder *b, sk_view x);
     void (*commit)(const sk_model *m, sk_builder *b, sk_view kept); // NULL: nothing to do
+    sk_code (*force)(sk_model *m, const sk_forced *f, sk_space *space, const char *prefix,
+                     sk_status *st); // NULL: no mixture
 } sk_arch;
 
 struct sk_model {

@@ -255,6 +255,11 @@ sk_code sk_mtp_open(sk_mtp **out, const sk_model *target, const sk_ckpt *ck, sk_
     return SK_OK;
 }
 
+sk_code sk_mtp_force(sk_mtp *m, const sk_forced *f, sk_space *space, sk_status *st)
+{
+    return sk_flash_force(&m->layer, &m->target->config, f, space, "drafter.", m->block, st);
+}
+
 void sk_mtp_close(sk_mtp *m) { sk_mem_free(m); }
 
 /* ---- steps ----------------------------------------------------------------------------------- */

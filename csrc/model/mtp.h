@@ -24,6 +24,8 @@ typedef struct sk_mtp_options {
 SK_MUST_USE sk_code sk_mtp_open(sk_mtp **out, const sk_model *target, const sk_ckpt *ck,
                                 sk_space *space, const sk_state_size *size,
                                 const sk_mtp_options *options, sk_status *st);
+/* Its mixture routes by a table too; see sk_model_force. */
+SK_MUST_USE sk_code sk_mtp_force(sk_mtp *m, const sk_forced *f, sk_space *space, sk_status *st);
 void sk_mtp_close(sk_mtp *m); // accepts NULL
 
 /* Commit stage: caches and hidden row take in what was kept. */

@@ -302,6 +302,20 @@ typedef struct sk_route_topk_args {
     int32_t normed;
 } sk_route_topk_args;
 
+#define SK_FORCE_STRIDE_MAX (1 << 20) // so that 64 slots and any position fit 32 bits
+
+/* Routes that are not the router's own, for measuring: ids[r] = table[(slot * stride + pos) mod N]
+ * of the row's slot and position, over what route_topk chose; the weights of its places stay.
+ * Whoever makes the table answers for its entries: experts that there are, those of a row all
+ * different. */
+typedef struct sk_route_force_args {
+    sk_view table; // I32 [N, T]
+    sk_view rows;  // I32 [P, 3]
+    sk_view count; // I32 [1]
+    sk_view ids;   // I32 [P, T]
+    int32_t stride;
+} sk_route_force_args;
+
 /* y = x / (1 + exp(-gate)) + y: the gate as a factor 1 / (1 + exp(-gate)), then fused. */
 typedef struct sk_gate_add_args {
     sk_view x;     // F32 [P, D]

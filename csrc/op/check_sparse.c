@@ -58,6 +58,16 @@ static void check_route_topk(const sk_route_topk_args *a, sk_checker *c)
     sk_want_i32(c, "normed", a->normed, 0, 1);
 }
 
+static void check_route_force(const sk_route_force_args *a, sk_checker *c)
+{
+    const sk_view *ids = &a->ids;
+    sk_want(c, "ids", ids, SK_TYPES_I32, 2, SK_ANY, SK_ANY, 0, 0);
+    sk_want(c, "table", &a->table, SK_TYPES_I32, 2, SK_ANY, ids->dim[1], 0, 0);
+    sk_want_rows(c, &a->rows, ids->dim[0]);
+    sk_want_count(c, &a->count);
+    sk_want_i32(c, "stride", a->stride, 0, SK_FORCE_STRIDE_MAX);
+}
+
 static void check_gate_add(const sk_gate_add_args *a, sk_checker *c)
 {
     sk_want(c, "x", &a->x, SK_TYPES_F32, 2, SK_ANY, SK_ANY, 0, 0);
@@ -80,6 +90,9 @@ bool sk_check_sparse_op(enum sk_op op, const void *args, sk_checker *c)
         return true;
     case SK_OP_route_topk:
         check_route_topk(args, c);
+        return true;
+    case SK_OP_route_force:
+        check_route_force(args, c);
         return true;
     case SK_OP_gate_add:
         check_gate_add(args, c);

@@ -354,6 +354,17 @@ sk_view sk_b_route_topk(sk_builder *b, sk_view logits, int32_t n, bool normed, s
     return a.ids;
 }
 
+void sk_b_route_force(sk_builder *b, sk_view ids, int32_t table, int32_t stride)
+{
+    ARGS(route_force, a);
+    a.table = sk_b_buf(b, table);
+    a.rows = b->rows;
+    a.count = b->count;
+    a.ids = ids;
+    a.stride = stride;
+    sk_b_step(b, SK_OP_route_force, &a);
+}
+
 sk_view sk_b_experts(sk_builder *b, sk_view x, sk_view ids, sk_view weight, const sk_stack *gate_up,
                      const sk_stack *down)
 {

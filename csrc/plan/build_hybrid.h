@@ -89,6 +89,9 @@ sk_view sk_b_attend_blocks(sk_builder *b, sk_view q, sk_view gate, sk_view block
 /* Ids I32 [P, T] and weights F32 [P, T] of the experts. */
 sk_view sk_b_route_topk(sk_builder *b, sk_view logits, int32_t n, bool normed, sk_view *weight);
 
+/* Experts out of a table instead; see route_force. */
+void sk_b_route_force(sk_builder *b, sk_view ids, int32_t table, int32_t stride);
+
 /* A matrix for every expert; at: see expert_glu. */
 typedef struct sk_stack {
     int32_t w;

@@ -36,7 +36,7 @@ sk_code sk_round_add_buffers(sk_space *sp, int32_t n_slots, int32_t ctx, int32_t
         SK_TRY(sk_space_add(sp, bufs[i].name, bufs[i].role, bufs[i].dtype, bufs[i].rank,
                             bufs[i].dim, bufs[i].out, st));
     sk_space_keep(sp, rb.tokens, SK_KEEP_ROWS, 1); // positions 0 .. n: the anchor is known too
-    if (drafter->kind == SK_DRAFTER_PLANTED) {
+    if (drafter->kind == SK_DRAFTER_PLANTED || drafter->replaced) {
         SK_TRY(
             sk_space_add(sp, "round.planted", SK_ROLE_CONTROL, SK_I32, 2, window, &rb.planted, st));
         SK_TRY(sk_space_add(sp, "round.planted_accept", SK_ROLE_CONTROL, SK_I32, 1,
@@ -125,6 +125,14 @@ void sk_round_draft(sk_builder *b, const sk_round_bufs *rb, const sk_drafter *d,
     }
     sk_b_result(b, v->drafts); // Engine.draft reads them
     sk_b_result(b, v->n_draft);
+}
+
+void sk_round_replant(sk_builder *b, const sk_round_bufs *rb, const sk_drafter *d, int32_t vocab,
+                      const sk_round_vals *v)
+{
+    if (!d->replaced || d->kind == SK_DRAFTER_PLANTED) return;
+    sk_b_at(b, "draft");
+    draft_planted(b, rb, vocab, v);
 }
 
 void sk_round_rows(sk_builder *b, const sk_round_bufs *rb, int32_t width, sk_round_vals *v)

@@ -21,6 +21,7 @@ typedef struct sk_drafter {
     int32_t k;            // proposals a round: W - 1
     int32_t n_max, n_min; // ngram
     bool per_stream;      // mtp: the hidden row is normed by stream
+    bool replaced;        // measuring: planted proposals take the place of its own
 } sk_drafter;
 
 /* Length of the planted acceptance cycle: a multiple of 1 .. 8, so any list of up to eight counts
@@ -39,8 +40,8 @@ typedef struct sk_round_bufs {
     int32_t counters; // state U8 [B, sizeof(sk_counters)]
     int32_t tokens;   // state I32 [B, C+1]
     int32_t pending;  // pending U8 [B, sizeof(sk_pending)]
-    int32_t planted;  // control I32 [B, C+1], planted drafter only, else -1
-    int32_t accept;   // control I32 [SK_PLANTED_CYCLE], planted drafter only, else -1
+    int32_t planted;  // control I32 [B, C+1] where proposals are planted, else -1
+    int32_t accept;   // control I32 [SK_PLANTED_CYCLE] likewise
     int32_t n_slots, ctx, n_ring;
 } sk_round_bufs;
 
@@ -60,6 +61,9 @@ void sk_round_begin(sk_builder *b, const sk_round_bufs *rb);
 /* Drafts of every kind; of MTP only what comes ahead of its steps: no drafts yet. */
 void sk_round_draft(sk_builder *b, const sk_round_bufs *rb, const sk_drafter *d, int32_t vocab,
                     sk_round_vals *v);
+/* The last steps of the draft stage: what the drafter proposed gives way where it is replaced. */
+void sk_round_replant(sk_builder *b, const sk_round_bufs *rb, const sk_drafter *d, int32_t vocab,
+                      const sk_round_vals *v);
 /* Sets b->rows and b->count. */
 void sk_round_rows(sk_builder *b, const sk_round_bufs *rb, int32_t width, sk_round_vals *v);
 void sk_round_end(sk_builder *b, const sk_round_bufs *rb, const sk_round_vals *v, sk_view chosen);

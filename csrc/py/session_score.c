@@ -1,5 +1,5 @@
-/* Drafting and teacher-forced scoring of _native.Session: outputs go into arrays that Python made.
- */
+/* Drafting, teacher-forced scoring and measuring of _native.Session: outputs go into arrays that
+ * Python made. */
 #include "py/session_type.h"
 
 #include "base/mem.h"
@@ -151,6 +151,38 @@ PyObject *sk_session_py_score_end(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+/* ---- records ----------------------------------------------------------------------------------
+ */
+
+static PyObject *done_slot(const sk_done_slot *d)
+{
+    PyObject *tok, *out;
+    if (!d->rows) Py_RETURN_NONE;
+    tok = PyTuple_New(d->n);
+    if (!tok) return NULL;
+    for (int32_t i = 0; i < d->n; i++) {
+        PyObject *id = PyLong_FromLong(d->tok[i]);
+        if (!id || PyTuple_SetItem(tok, i, id) < 0) { // SetItem steals
+            Py_DECREF(tok);
+            return NULL;
+        }
+    }
+    out = Py_BuildValue("(iiiNiii)", (int)d->rows, (int)d->first, (int)d->pos, tok, (int)d->drafted,
+                        (int)d->accepted, (int)d->finish);
+    return out;
+}
+
+PyObject *sk_session_records(const session_object *o, const sk_done *done)
+{
+    const int32_t n_slots = sk_session_program(o->s)->options.slots;
+    PyObject *out = PyTuple_New(n_slots);
+    for (int32_t i = 0; out && i < n_slots; i++) {
+        PyObject *slot = done_slot(&done->slot[i]);
+        if (!slot || PyTuple_SetItem(out, i, slot) < 0) Py_CLEAR(out);
+    }
+    return out;
+}
+
 /* ---- measuring ------------------------------------------------------------------------------- */
 
 static PyObject *doubles(npy_intp n) { return PyArray_SimpleNew(1, &n, NPY_FLOAT64); }
@@ -208,6 +240,49 @@ PyObject *sk_session_py_time_without(PyObject *self, PyObject *args)
     return sk_session_raise(self, &st);
 }
 
+PyObject *sk_session_py_timed(PyObject *self, PyObject *args)
+{
+    session_object *o = (session_object *)self;
+    sk_status st = SK_STATUS_INIT;
+    const sk_done *done = NULL;
+    PyObject *records;
+    sk_timed t;
+    sk_code rc;
+    int full;
+    if (!PyArg_ParseTuple(args, "p", &full) || sk_session_enter(o) < 0) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+        rc = sk_session_timed(o->s, full != 0, &t, &done, &st);
+    Py_END_ALLOW_THREADS
+    records = rc == SK_OK ? sk_session_records(o, done) : NULL;
+    sk_session_leave(o);
+    if (rc != SK_OK) return sk_session_raise(self, &st);
+    return records ? Py_BuildValue("(Nddd)", records, t.wall_us, t.submit_us, t.gpu_us) : NULL;
+}
+
+PyObject *sk_session_py_routes(PyObject *self, PyObject *unused)
+{
+    session_object *o = (session_object *)self;
+    sk_status st = SK_STATUS_INIT;
+    sk_code rc = SK_OK;
+    PyObject *out = NULL;
+    sk_routes r;
+    (void)unused;
+    if (sk_session_enter(o) < 0) return NULL;
+    out = PyList_New(0);
+    for (size_t i = 0; out && rc == SK_OK && sk_session_routes_find(o->s, i, &r); i++) {
+        npy_intp dims[2] = {r.n_rows, r.n};
+        PyObject *ids = PyArray_SimpleNew(2, dims, NPY_INT32);
+        PyObject *item = ids ? Py_BuildValue("(sN)", r.label, ids) : NULL; // N takes ids over
+        if (item) rc = sk_session_routes_read(o->s, &r, PyArray_DATA((PyArrayObject *)ids), &st);
+        if (!item || PyList_Append(out, item) < 0) Py_CLEAR(out);
+        Py_XDECREF(item);
+    }
+    sk_session_leave(o);
+    if (rc == SK_OK) return out;
+    Py_XDECREF(out);
+    return sk_session_raise(self, &st);
+}
+
 /* Bytes of weights that a step reads: all of each, but of a table only the rows of the pass. */
 static uint64_t step_weights(const sk_program *p, const sk_plan *plan, size_t step)
 {
@@ -222,27 +297,43 @@ static uint64_t step_weights(const sk_program *p, const sk_plan *plan, size_t st
         if (!sk_view_present(v)) continue;
         b = &p->space.bufs[v->buf];
         if (b->role != SK_ROLE_WEIGHT) continue;
-        bytes += op == SK_OP_gather_rows ? b->bytes / (uint64_t)b->dim[0] : b->bytes;
+        bytes += op == SK_OP_gather_rows || op == SK_OP_route_force ? b->bytes / (uint64_t)b->dim[0]
+                                                                    : b->bytes;
     }
     return bytes;
 }
 
-PyObject *sk_session_py_step_bytes(PyObject *self, PyObject *args)
+/* A list of (op, bytes), one for each step of the smallest round. */
+static PyObject *list_bytes(session_object *o, int full, int32_t positions)
 {
-    session_object *o = (session_object *)self;
     PyObject *out = NULL;
     const sk_program *p;
     const sk_plan *plan;
-    int full;
-    if (!PyArg_ParseTuple(args, "p", &full) || sk_session_enter(o) < 0) return NULL;
+    if (sk_session_enter(o) < 0) return NULL;
     p = sk_session_program(o->s);
     plan = &p->rounds[sk_program_round_find(p, 1, full != 0)].plan;
     out = PyList_New((Py_ssize_t)plan->n_steps);
     for (size_t i = 0; out && i < plan->n_steps; i++) {
-        PyObject *item = Py_BuildValue("(sK)", sk_ops[plan->steps[i].op].name,
-                                       (unsigned long long)step_weights(p, plan, i));
+        const uint64_t n = positions < 0 ? step_weights(p, plan, i)
+                                         : sk_state_step_bytes(&p->space, plan, i, positions);
+        PyObject *item =
+            Py_BuildValue("(sK)", sk_ops[plan->steps[i].op].name, (unsigned long long)n);
         if (!item || PyList_SetItem(out, (Py_ssize_t)i, item) < 0) Py_CLEAR(out);
     }
     sk_session_leave(o);
     return out;
+}
+
+PyObject *sk_session_py_step_bytes(PyObject *self, PyObject *args)
+{
+    int full;
+    if (!PyArg_ParseTuple(args, "p", &full)) return NULL;
+    return list_bytes((session_object *)self, full, -1);
+}
+
+PyObject *sk_session_py_state_bytes(PyObject *self, PyObject *args)
+{
+    int full, positions;
+    if (!PyArg_ParseTuple(args, "pi", &full, &positions)) return NULL;
+    return list_bytes((session_object *)self, full, positions < 0 ? 0 : positions);
 }

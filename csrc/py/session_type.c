@@ -86,11 +86,12 @@ int sk_options_parse(PyObject *args, PyObject **checkpoint, PyObject **draft, sk
     PyObject *progress = Py_None;
     const char *kernels;
     int slots, ctx, chunk, threads, f32, poison, device, mode, edges, kind, k, n_max, n_min,
-        per_stream, in_ram, fused;
+        per_stream, in_ram, fused, forced, routing, plants, seed;
     *draft = Py_None;
-    if (!PyArg_ParseTuple(args, "O(iiiipspiipiiiippp)|OO", checkpoint, &slots, &ctx, &chunk,
+    if (!PyArg_ParseTuple(args, "O(iiiipspiipiiiippp(pipi))|OO", checkpoint, &slots, &ctx, &chunk,
                           &threads, &f32, &kernels, &poison, &device, &mode, &edges, &kind, &k,
-                          &n_max, &n_min, &per_stream, &in_ram, &fused, &progress, draft))
+                          &n_max, &n_min, &per_stream, &in_ram, &fused, &forced, &routing, &plants,
+                          &seed, &progress, draft))
         return -1;
     *o = (sk_options){.slots = slots,
                       .ctx = ctx,
@@ -103,7 +104,12 @@ int sk_options_parse(PyObject *args, PyObject **checkpoint, PyObject **draft, sk
                       .edges = edges != 0,
                       .table_in_ram = in_ram != 0,
                       .fused = fused != 0,
-                      .drafter = {(sk_drafter_kind)kind, k, n_max, n_min, per_stream != 0}};
+                      .forced = {forced != 0, (sk_routing)routing, plants != 0, seed},
+                      .drafter = {.kind = (sk_drafter_kind)kind,
+                                  .k = k,
+                                  .n_max = n_max,
+                                  .n_min = n_min,
+                                  .per_stream = per_stream != 0}};
     (void)snprintf(o->kernels, sizeof o->kernels, "%s", kernels);
     if (progress != Py_None) o->progress = (sk_progress){tell, progress};
     return 0;
@@ -230,24 +236,6 @@ static PyObject *session_prefill(PyObject *self, PyObject *args)
     return PyLong_FromLongLong(left);
 }
 
-static PyObject *done_slot(const sk_done_slot *d)
-{
-    PyObject *tok, *out;
-    if (!d->rows) Py_RETURN_NONE;
-    tok = PyTuple_New(d->n);
-    if (!tok) return NULL;
-    for (int32_t i = 0; i < d->n; i++) {
-        PyObject *id = PyLong_FromLong(d->tok[i]);
-        if (!id || PyTuple_SetItem(tok, i, id) < 0) { // SetItem steals
-            Py_DECREF(tok);
-            return NULL;
-        }
-    }
-    out = Py_BuildValue("(iiiNiii)", (int)d->rows, (int)d->first, (int)d->pos, tok, (int)d->drafted,
-                        (int)d->accepted, (int)d->finish);
-    return out;
-}
-
 /* [slots] licences from a sequence of (licence, stop) pairs or None. */
 static int licences_from(PyObject *obj, int32_t n_slots, sk_ctl_slot out[SK_SLOTS_MAX])
 {
@@ -290,11 +278,7 @@ static PyObject *session_round(PyObject *self, PyObject *args)
                               &done, &st);
     Py_END_ALLOW_THREADS
     // The record is the session's, so nobody else may enter before it has been read.
-    out = rc == SK_OK ? PyTuple_New(n_slots) : NULL;
-    for (int32_t i = 0; out && i < n_slots; i++) {
-        PyObject *slot = done_slot(&done->slot[i]);
-        if (!slot || PyTuple_SetItem(out, i, slot) < 0) Py_CLEAR(out);
-    }
+    out = rc == SK_OK ? sk_session_records(o, done) : NULL;
     sk_session_leave(o);
     return rc == SK_OK ? out : sk_session_raise(self, &st);
 }
@@ -497,15 +481,17 @@ static PyObject *session_config(PyObject *self, PyObject *unused)
     p = sk_session_program(o->s);
     c = sk_model_config(p->model);
     kernels = strcmp(p->options.kernels, "fast") == 0 ? sk_cpu_isa() : p->options.kernels;
-    out = Py_BuildValue("{sssisisisisisisisisisisisssOsisisisisi}", "architecture", c->arch,
-                        "n_layer", (int)c->n_layer, "dim", (int)c->dim, "n_head", (int)c->n_head,
-                        "n_kv", (int)c->n_kv, "head_dim", (int)c->head_dim, "ffn", (int)c->ffn,
-                        "vocab", (int)c->vocab, "ctx_train", (int)c->ctx_train, "width",
-                        (int)p->width, "rows", (int)p->n_rows, "threads", (int)p->options.threads,
-                        "kernels", kernels, "edges", sk_session_edges(o->s) ? Py_True : Py_False,
-                        "graphs", (int)sk_session_graphs(o->s), "residual", (int)c->width,
-                        "streams", (int)c->hybrid.n_stream, "ple_heads",
-                        (int)sk_program_tap_width(p, SK_TAP_PLE_ROWS), "mtp", p->mtp != NULL);
+    out = Py_BuildValue(
+        "{sssisisisisisisisisisisisssOsisisisisisisisLsL}", "architecture", c->arch, "n_layer",
+        (int)c->n_layer, "dim", (int)c->dim, "n_head", (int)c->n_head, "n_kv", (int)c->n_kv,
+        "head_dim", (int)c->head_dim, "ffn", (int)c->ffn, "vocab", (int)c->vocab, "ctx_train",
+        (int)c->ctx_train, "width", (int)p->width, "rows", (int)p->n_rows, "threads",
+        (int)p->options.threads, "kernels", kernels, "edges",
+        sk_session_edges(o->s) ? Py_True : Py_False, "graphs", (int)sk_session_graphs(o->s),
+        "residual", (int)c->width, "streams", (int)c->hybrid.n_stream, "ple_heads",
+        (int)sk_program_tap_width(p, SK_TAP_PLE_ROWS), "mtp", p->mtp != NULL, "experts",
+        (int)c->hybrid.n_expert, "routes", (int)c->hybrid.n_used, "replays",
+        (long long)sk_session_replays(o->s), "nodes", (long long)sk_session_nodes(o->s));
     sk_session_leave(o);
     return out;
 }
@@ -544,9 +530,19 @@ static PyMethodDef methods[] = {
     {"step_bytes", sk_session_py_step_bytes, METH_VARARGS,
      DOC(step_bytes, "full, /",
          "For each step of the smallest round its op and the bytes of weights that it reads.")},
+    {"state_bytes", sk_session_py_state_bytes, METH_VARARGS,
+     DOC(state_bytes, "full, positions, /",
+         "For each of these steps the bytes of state that it reads for a slot of so many "
+         "positions.")},
     {"time", sk_session_py_time, METH_VARARGS,
      DOC(time, "n, full, events, ahead, /",
          "n rounds on a device: (wall us, us between events), float64 [n] each.")},
+    {"timed", sk_session_py_timed, METH_VARARGS,
+     DOC(timed, "full, /",
+         "One round: (as of round, wall us, us to submit it, us between events on a device).")},
+    {"routes", sk_session_py_routes, METH_NOARGS,
+     DOC(routes, "/",
+         "Of a measuring session the experts of the last round: [(step, int32 [rows, routes])].")},
     {"time_without", sk_session_py_time_without, METH_VARARGS,
      DOC(time_without, "omit, full, n, /",
          "n replays of the present round without the ops of the bit mask: (us [n], nodes).")},

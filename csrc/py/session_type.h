@@ -1,5 +1,5 @@
 /* What the files of _native.Session share: session_type.c has the type and the requests,
- * session_score.c drafting and scoring, diff.c sessions whose steps are compared.
+ * session_score.c drafting, scoring and measuring, diff.c sessions whose steps are compared.
  *
  * A session is exclusive: a flag is taken on entry and a second caller gets StateError at once, so
  * nothing can deadlock with the GIL, which is released around all native work. */
@@ -47,6 +47,11 @@ PyObject *sk_ids_from(PyObject *obj);
 const int32_t *sk_ids_data(PyObject *ids);
 int32_t sk_ids_count(PyObject *ids);
 
+/* For each slot None or what it did in a round, as a tuple. New reference or NULL with an
+ * exception.
+ */
+PyObject *sk_session_records(const session_object *o, const sk_done *done);
+
 /* session_score.c */
 PyObject *sk_session_py_plant(PyObject *self, PyObject *args);
 PyObject *sk_session_py_draft(PyObject *self, PyObject *args);
@@ -54,6 +59,9 @@ PyObject *sk_session_py_score_begin(PyObject *self, PyObject *args);
 PyObject *sk_session_py_score_step(PyObject *self, PyObject *args);
 PyObject *sk_session_py_time(PyObject *self, PyObject *args);
 PyObject *sk_session_py_time_without(PyObject *self, PyObject *args);
+PyObject *sk_session_py_timed(PyObject *self, PyObject *args);
+PyObject *sk_session_py_routes(PyObject *self, PyObject *unused);
+PyObject *sk_session_py_state_bytes(PyObject *self, PyObject *args);
 PyObject *sk_session_py_step_bytes(PyObject *self, PyObject *args);
 PyObject *sk_session_py_score_end(PyObject *self, PyObject *unused);
 

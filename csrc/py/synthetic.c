@@ -1,10 +1,12 @@
-/* `_native.synthetic`: checkpoints without a file (ckpt/synthetic.h), and `_native.types`: the
- * types that their directories may name. */
+/* `_native.synthetic`: checkpoints without a file (ckpt/synthetic.h), `_native.types`: the types
+ * that their directories may name, and `_native.forced_routes`: how such a model is routed when it
+ * is measured. */
 #include "py/ckpt_type.h"
 
 #include "base/mem.h"
 #include "ckpt/synthetic.h"
 #include "graph/once.h"
+#include "model/forced.h"
 
 static sk_module_state *state_of(PyObject *module) { return sk_state_of(module); }
 
@@ -140,7 +142,37 @@ static PyObject *types(PyObject *module, PyObject *unused)
     return dict;
 }
 
+static PyObject *forced_routes(PyObject *module, PyObject *args)
+{
+    sk_status st = SK_STATUS_INIT;
+    sk_forced f = {.on = true};
+    int routing, seed, layer, experts, routes;
+    npy_intp dims[2] = {SK_FORCED_ENTRIES, 0};
+    PyObject *out;
+    if (!PyArg_ParseTuple(args, "iiiii", &routing, &seed, &layer, &experts, &routes)) return NULL;
+    if (routing < 0 || routing >= SK_ROUTING_COUNT || routes < 1 || routes > experts) {
+        (void)SK_FAIL(&st, SK_INVALID,
+                      "forced routes: expected a kind in 0 .. 2 and 1 .. %d experts of a row, "
+                      "found %d and %d",
+                      experts, routing, routes);
+        return sk_raise(state_of(module), &st);
+    }
+    f.routing = (sk_routing)routing;
+    f.seed = seed;
+    dims[1] = routes;
+    out = PyArray_SimpleNew(2, dims, NPY_INT32);
+    if (!out) return NULL;
+    if (sk_forced_routes(&f, layer, experts, routes, PyArray_DATA((PyArrayObject *)out), &st) ==
+        SK_OK)
+        return out;
+    Py_DECREF(out);
+    return sk_raise(state_of(module), &st);
+}
+
 PyMethodDef sk_synthetic_methods[] = {
+    {"forced_routes", forced_routes, METH_VARARGS,
+     "forced_routes($module, routing, seed, layer, experts, routes, /)\n--\n\n"
+     "The table that routes a layer of a measuring session, int32 [entries, routes]."},
     {"synthetic", synthetic, METH_VARARGS,
      "synthetic($module, label, directory, size, seed, recipes, threads, /)\n--\n\n"
      "A Checkpoint without a file: the directory of a GGUF file of `size` bytes, and for each of "

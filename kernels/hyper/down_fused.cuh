@@ -21,8 +21,8 @@ struct fused_down {
     rows<float> inject;
     uint32_t *arrived; // [groups of tiles] zero, and zero again at the end
     int32_t n_low, n_inject, k;
-    int32_t rows; // capacity
-    int32_t team; // threads that rms_norm has for a stream
+    int32_t capacity; // rows
+    int32_t team;     // threads that rms_norm has for a stream
 };
 
 struct DownShape {
@@ -149,7 +149,7 @@ __device__ inline void slice_of_tiles(const fused_down &a, const DownShape &s, i
         for (int32_t e = 0; e < 4; e++) {
             const int32_t r = 8 * n + 2 * (lane & 3) + (e & 1);
             const int32_t o = 16 * tile + (lane >> 2) + 8 * (e >> 1);
-            if (r < live) a.sums[(slice * a.rows + r) * (16 * s.tiles) + o] = sums[n][e];
+            if (r < live) a.sums[(slice * a.capacity + r) * (16 * s.tiles) + o] = sums[n][e];
         }
 }
 
@@ -173,10 +173,10 @@ __device__ inline void finish_group(const fused_down &a, const DownShape &s, int
         const int32_t r = k / width, o = width * group + k % width;
         if (o >= a.n_low) continue;
         const float y = over_streams(a, r, [&](int32_t i) {
-            const float *at = a.sums + (i * s.of_stream * a.rows + r) * padded + o;
+            const float *at = a.sums + (i * s.of_stream * a.capacity + r) * padded + o;
             float sum = 0;
 #pragma unroll 8
-            for (int32_t j = 0; j < s.of_stream; j++) sum += at[j * a.rows * padded];
+            for (int32_t j = 0; j < s.of_stream; j++) sum += at[j * a.capacity * padded];
             return sum;
         });
         put(a.low[r] + o, __fdiv_rn(y, __fadd_rn(1.0f, expf(-y))));
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(32 * kFusedWarps, 1) down_fused(const fused_do
 {
     extern __shared__ __align__(1024) uint8_t bytes[];
     const DownShape s = down_shape<D>(a);
-    const int32_t norms = a.rows * a.v.n_streams, at = static_cast<int32_t>(blockIdx.x) - norms;
+    const int32_t norms = a.capacity * a.v.n_streams, at = static_cast<int32_t>(blockIdx.x) - norms;
     const int32_t group = at / s.slices, slice = at % s.slices;
     if (at >= 0) ask_slice<D, N>(a, s, group, slice, bytes);
     const int32_t live = wait_rows(p);

@@ -52,8 +52,8 @@ template <typename D, int N> struct RunMix {
 int32_t hyper_mix_fused(const sk_hyper_mix_args *a, const sk_launch *l)
 {
     const int64_t rows = a->s.dim[0], dim = a->s.dim[2];
-    if (rows > kFusedRows || dim % 16 || !row_aligned(a->s, 16) || !row_aligned(a->gain, 16) ||
-        !row_aligned(a->low, 16))
+    if (rows > kFusedRows || dim % 16 || a->w.dim[1] % 32 || !row_aligned(a->s, 16) ||
+        !row_aligned(a->gain, 16) || !row_aligned(a->low, 16))
         return kNotFused;
     fused_mix m = {};
     m.v.s = heads_of<const float>(a->s);
@@ -74,7 +74,7 @@ template <typename D, int N> struct RunDown {
     {
         const DownShape s = down_shape<D>(a);
         const int64_t bytes = FusedDownRoom<D, N>::bytes(s.elems);
-        const int32_t ctas = a.rows * a.v.n_streams + s.slices * s.groups;
+        const int32_t ctas = a.capacity * a.v.n_streams + s.slices * s.groups;
         if (bytes > static_cast<int64_t>(kFusedShared)) return kNotFused;
         return launch(l, down_fused<D, N>, dim3(static_cast<unsigned>(ctas)),
                       dim3(32 * kFusedWarps), static_cast<size_t>(bytes), a, p);
@@ -106,7 +106,7 @@ int32_t hyper_down_fused(const sk_hyper_down_args *a, const sk_launch *l)
     d.arrived = l->sync;
     d.n_low = static_cast<int32_t>(a->w[0].dim[0]);
     d.k = static_cast<int32_t>(a->w[0].dim[1]);
-    d.rows = static_cast<int32_t>(rows);
+    d.capacity = static_cast<int32_t>(rows);
     d.team = static_cast<int32_t>(stream_threads(a->s.dim[2]));
     return by_format<RunDown>(a->w[0].dtype, rows, d, pass_of(l, a->count, rows), l);
 }

@@ -1,12 +1,14 @@
 /* Ops linear, norm_linear, norm_glu, linear_add, linear_parts, norm_argmax, linear_argmax,
  * gather_rows, and the packing of weights: which kernels a step takes. Matches K in multiples of
- * 32, activations BF16 (F32 where a norm is folded in) with rows aligned to 16 bytes, packed
- * weights, with scales beside them for the types that come with such; sk_cuda_check refuses the
- * rest. Up to 40 rows take the narrow kernels where the weights are small and the ring where they
- * are large, more rows the wide ones; all give a row the same bits. A step whose segments differ in
- * type takes one launch a type. Parts of K are the ring's, with any number of rows. */
+ * 32, any K of plain weights in linear and linear_add (uneven.cuh), activations BF16 (F32 where a
+ * norm is folded in) with rows aligned to 16 bytes, packed weights, with scales beside them for the
+ * types that come with such; sk_cuda_check refuses the rest. Up to 40 rows take the narrow kernels
+ * where the weights are small and the ring where they are large, more rows the wide ones; all give
+ * a row the same bits. A step whose segments differ in type takes one launch a type. Parts of K are
+ * the ring's, with any number of rows. */
 #include "kernels/common/setup.h"
 #include "kernels/linear/family.cuh"
+#include "kernels/linear/uneven.cuh"
 
 #define X(name) extern const sk::Family sk_family_##name;
 SK_FORMATS(X)
@@ -233,13 +235,30 @@ bool takes_ring(const sk::Family *f, const sk::NarrowArgs &a)
            static_cast<int64_t>(a.seg.n_tiles) * a.k >= kRingFrom * sk::kSliceElems;
 }
 
+/* Rows that are no whole number of blocks. */
+int32_t uneven_product(const Input &in, int32_t dtype, const sk::Segments &seg, bool add,
+                       const sk_launch *l)
+{
+    sk::UnevenArgs a = {};
+    if (in.gain) return kInvalid;
+    a.seg = seg;
+    a.x = sk::ptr<const uint16_t>(*in.x);
+    a.x_step = sk::step_of<uint16_t>(*in.x, 0);
+    a.count = sk::ptr<const int32_t>(*in.count);
+    a.rows = static_cast<int32_t>(in.x->dim[0]);
+    a.k = static_cast<int32_t>(in.x->dim[1]);
+    a.add = add;
+    return sk::launch_uneven(dtype, a, l);
+}
+
 int32_t product(const Input &in, int32_t dtype, const sk::Segments &seg, bool add,
                 const sk_launch *l)
 {
+    if (in.x->dim[1] % 32) return uneven_product(in, dtype, seg, add, l);
     const sk::Family *f = family_of(dtype);
     sk::NarrowArgs a = narrow_args(in, l);
     const Scratch work = scratch_of(l->work, a.rows, a.k, 0, 0);
-    if (!f || a.k % 32) return kInvalid;
+    if (!f) return kInvalid;
     if (a.rows > sk::kNarrowRows) return wide_product(f, in, seg, add, work, l);
     a.seg = seg;
     a.epilogue = add ? sk::Epilogue::kAdd : sk::Epilogue::kStore;
@@ -409,7 +428,7 @@ extern "C" int32_t sk_setup_linear(void)
     if (!e) e = sk_family_##name.setup();
     SK_FORMATS(X)
 #undef X
-    return e;
+    return e ? e : sk::setup_uneven();
 }
 
 /* ---- packing -----------------------------------------------------------------------------------
@@ -423,7 +442,7 @@ int32_t pack_rows(int32_t dtype, uint8_t *raw, uint8_t *packed, int64_t row, int
 {
     const sk::Family *f = family_of(dtype);
     sk::PackArgs a = {};
-    if (!f || row % 16 || k % 32) return kInvalid;
+    if (!f || row % 16 || (k % 32 && !sk_has_uneven(dtype))) return kInvalid;
     a.raw = raw;
     a.packed = packed;
     a.row = row;

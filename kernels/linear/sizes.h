@@ -64,6 +64,12 @@ static inline sk_unit sk_unit_of(int32_t dtype)
     return unit;
 }
 
+/* Has it a kernel for K that 32 does not divide? */
+static inline int32_t sk_has_uneven(int32_t dtype)
+{
+    return dtype == SK_F32 || dtype == SK_F16 || dtype == SK_BF16;
+}
+
 /* Units along K. */
 static inline int64_t sk_units_of(const sk_unit *unit, int64_t k)
 {

@@ -1,8 +1,8 @@
-/* Ops `route_topk` and `gate_add`. Match any number of experts, up to 64 routes of a row, any
- * stride. Of each row one CTA takes the largest key below the last one, over and over: a thread
- * keeps the best of its own and looks again only when that was taken. How many threads there are,
- * and with it the order of the sum over all experts, is a function of their number alone. Would be
- * wrong if there were more than 64 routes, which are kept in shared memory. */
+/* Ops `route_topk`, `route_force` and `gate_add`. Match any number of experts, up to 64 routes of a
+ * row, any stride. Of each row one CTA takes the largest key below the last one, over and over: a
+ * thread keeps the best of its own and looks again only when that was taken. How many threads there
+ * are, and with it the order of the sum over all experts, is a function of their number alone.
+ * Would be wrong if there were more than 64 routes, which are kept in shared memory. */
 #include "kernels/sk_kernels.h"
 
 #include "kernels/common/keys.cuh"
@@ -107,6 +107,30 @@ __global__ void __launch_bounds__(kRouteThreads) route_rows(route_views v, pass 
 /* A warp as long as that is fast, as it needs no barriers. */
 inline unsigned route_threads(int64_t n) { return n <= 512 ? 32 : n <= 4096 ? 256 : kRouteThreads; }
 
+/* ---- route_force ----------------------------------------------------------------------------- */
+
+constexpr int32_t kForceThreads = 32;
+
+struct force_views {
+    rows<const int32_t> table;
+    rows<const sk_row> row;
+    rows<int32_t> ids;
+    uint32_t n;      // entries of the table
+    int32_t routes;  // of a row
+    uint32_t stride; // from slot to slot
+};
+
+/* Grid: rows. */
+__global__ void __launch_bounds__(kForceThreads) force_routes(force_views v, pass p)
+{
+    const int32_t r = static_cast<int32_t>(blockIdx.x);
+    if (r >= wait_rows(p)) return;
+    const sk_row *row = v.row[r];
+    const uint32_t at =
+        (static_cast<uint32_t>(row->slot) * v.stride + static_cast<uint32_t>(row->pos)) % v.n;
+    for (int32_t j = threadIdx.x; j < v.routes; j += kForceThreads) v.ids[r][j] = v.table[at][j];
+}
+
 /* ---- gate_add -------------------------------------------------------------------------------- */
 
 constexpr int32_t kGateThreads = 256;
@@ -146,6 +170,17 @@ extern "C" int32_t sk_k_route_topk(const sk_route_topk_args *a, const sk_launch 
                       sk::pass_of(l, a->count, a->logits.dim[0]));
 }
 
+extern "C" int32_t sk_k_route_force(const sk_route_force_args *a, const sk_launch *l)
+{
+    const sk::force_views v = {
+        sk::rows_of<const int32_t>(a->table), sk::rows_of<const sk_row>(a->rows),
+        sk::rows_of<int32_t>(a->ids),         static_cast<uint32_t>(a->table.dim[0]),
+        static_cast<int32_t>(a->ids.dim[1]),  static_cast<uint32_t>(a->stride),
+    };
+    return sk::launch(l, sk::force_routes, dim3(static_cast<unsigned>(a->ids.dim[0])),
+                      dim3(sk::kForceThreads), 0, v, sk::pass_of(l, a->count, a->ids.dim[0]));
+}
+
 extern "C" int32_t sk_k_gate_add(const sk_gate_add_args *a, const sk_launch *l)
 {
     const sk::gate_views v = {
@@ -163,5 +198,5 @@ extern "C" int32_t sk_k_gate_add(const sk_gate_add_args *a, const sk_launch *l)
 
 extern "C" int32_t sk_setup_route(void)
 {
-    return sk::prefer_shared_all(sk::route_rows, sk::add_gated);
+    return sk::prefer_shared_all(sk::route_rows, sk::force_routes, sk::add_gated);
 }

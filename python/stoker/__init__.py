@@ -16,9 +16,11 @@ _HOME = {  # public name -> module that has it
     "plan": "_plan",
     "MemoryPlan": "_plan",
     "Engine": "engine",
+    "bench_round": "bench",
     "diff": "stepdiff",
     "Difference": "stepdiff",
     "Drafter": "drafter",
+    "Forced": "forced",
     "Result": "results",
     "Event": "results",
     "Round": "results",
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from ._plan import MemoryPlan as MemoryPlan
     from ._plan import plan as plan
     from ._synthetic import synthetic as synthetic
+    from .bench import bench_round as bench_round
     from .checkpoint import Checkpoint as Checkpoint
     from .checkpoint import Tensor as Tensor
     from .checkpoint import open as open
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from .errors import ReadError as ReadError
     from .errors import StateError as StateError
     from .errors import UnsupportedError as UnsupportedError
+    from .forced import Forced as Forced
     from .results import Event as Event
     from .results import Result as Result
     from .results import Round as Round

@@ -46,6 +46,7 @@ def native_options(
     mode: str = "graph",
     edges: bool = True,
     fused: bool = False,
+    forced: tuple[bool, int, bool, int] | None = None,
 ) -> tuple[Any, ...]:
     """Options of `_native.Session` and `_native.sizes`; device "cpu" or "cuda:N"."""
     return (
@@ -53,6 +54,7 @@ def native_options(
         -1 if device == "cpu" else int(device[5:]), MODES.index(mode), edges, KINDS[d.kind],
         d.proposals, d.n_max, d.n_min, d.hidden_norm == "per_stream", embedding_table == "ram",
         fused,
+        forced or (False, 0, False, 0),
     )  # fmt: skip
 
 

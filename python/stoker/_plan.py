@@ -14,7 +14,7 @@ from typing import Any
 
 from . import _native
 from ._options import TABLES, device_named, native_options, one_of, settle, trained_context
-from ._synthetic import from_spec
+from ._spec import checkpoint_of
 from .checkpoint import Checkpoint, format_bytes
 from .checkpoint import open as open_checkpoint
 from .drafter import Drafter
@@ -431,9 +431,7 @@ def plan(
         if isinstance(model, Checkpoint):
             checkpoint = model
         else:
-            text = os.fspath(model)
-            of_spec = isinstance(text, str) and text.startswith("synthetic:")
-            opened.append(from_spec(text) if of_spec else open_checkpoint(model))
+            opened.append(checkpoint_of(model))
             checkpoint = opened[0]
         draft = None if d.model is None else open_checkpoint(d.model)
         if draft is not None:

@@ -453,21 +453,3 @@ def synthetic(
     ]
     whole = [*general, *((f"{arch}.{key}", value, type) for key, value, type in keys)]
     return assemble(label, whole, t.specs, seed)
-
-
-def from_spec(text: str) -> Checkpoint:
-    """From "synthetic:MODEL", with the other arguments of `synthetic` behind commas:
-    "synthetic:flash-next,quant=iq3_s,layers=8"."""
-    model, *rest = text.removeprefix("synthetic:").split(",")
-    options: dict[str, Any] = {}
-    for part in rest:
-        name, _, value = part.partition("=")
-        if name not in ("quant", "layers", "seed", "ple_rows") or name in options or not value:
-            raise InvalidArgumentError(
-                f"model: expected quant, layers, seed or ple_rows, each with a value and once, "
-                f"found {part!r} in {text!r}"
-            )
-        if name != "quant" and not (value.isascii() and value.isdigit()):
-            raise InvalidArgumentError(f"model: {name}: expected a number, found {value!r}")
-        options[name] = value if name == "quant" else int(value)
-    return synthetic(model, **options)

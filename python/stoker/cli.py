@@ -1,4 +1,4 @@
-"""The command line: info, inspect, synthetic, plan, dequantize, floor, diff, run.
+"""The command line: info, inspect, synthetic, plan, dequantize, floor, bench, diff, run.
 
 Text goes to standard output as it is produced, everything else to standard error, so output can be
 piped. Exit status: 0 done, 1 an error that stoker names, 2 usage, 130 interrupted."""
@@ -106,6 +106,39 @@ def _parser() -> argparse.ArgumentParser:
     floor.add_argument("--samples", type=int, default=20, metavar="N")
     floor.add_argument("--out", metavar="FILE.jsonl", help="append all records, raw samples too")
     floor.set_defaults(command=_floor)
+
+    bench = commands.add_parser("bench", help="times of complete rounds")
+    kinds = bench.add_subparsers(required=True, metavar="WHAT")
+    round_ = kinds.add_parser(
+        "round", help="a round, from a restored state each time",
+        description="Times recorded rounds of requests side by side. Each stretch of rounds begins "
+        "with the same restored state; docs/measuring.md.",
+    )  # fmt: skip
+    round_.add_argument("-m", "--model", required=True, metavar="MODEL",
+                        help="checkpoint, or synthetic:flash-next,quant=iq3_s,layers=8,...")  # fmt: skip
+    round_.add_argument("--draft", default="none", metavar="DRAFTER", help="none, ngram:4, ...")
+    round_.add_argument("--slots", type=_whole_numbers, default=[1, 4], metavar="N,N",
+                        help="requests side by side (1,4)")  # fmt: skip
+    round_.add_argument("--context", type=int, default=8192, help="positions of a slot")
+    round_.add_argument("--prompt-tokens", type=_whole_numbers, metavar="N,N",
+                        help="lengths of prompts; by default what the context has room for")  # fmt: skip
+    round_.add_argument("--seeds", type=_whole_numbers, default=[0], metavar="N,N",
+                        help="of the prompts (0)")  # fmt: skip
+    round_.add_argument("--forced", default="none", metavar="WORDS",
+                        help="for weights that mean nothing: uniform or profile routes, and cycle or "
+                        "staggered acceptance; a routing alone has cycle")  # fmt: skip
+    round_.add_argument("--text", metavar="FILE", help="prompts out of this text, else random ids")
+    round_.add_argument(
+        "--tokenizer", metavar="FILE", help="a checkpoint whose tokenizer encodes it"
+    )
+    round_.add_argument("--device", default="auto", help="cpu, cuda:N, or auto")
+    round_.add_argument("--samples", type=int, default=200, metavar="N", help="of each case")
+    round_.add_argument("--steady", type=float, default=2.0, metavar="SECONDS",
+                        help="of rounds before the first sample (2)")  # fmt: skip
+    round_.add_argument("--no-edges", action="store_true")
+    round_.add_argument("--threads", type=int, help="on the CPU")
+    round_.add_argument("--out", metavar="FILE.jsonl", help="append all records, raw samples too")
+    round_.set_defaults(command=_bench_round)
 
     diff = commands.add_parser("diff", help="each step on a device and on the CPU, compared")
     diff.add_argument("-m", "--model", required=True, metavar="FILE", help="checkpoint")
@@ -332,6 +365,44 @@ def _floor(args: argparse.Namespace) -> int:
     _console(stderr=False).print(_table(name, floor.COLUMNS, rows, {1, 3, 4}))
     print(floor.verdict(records))
     return 1 if records[-1]["is_floor"] is False else 0
+
+
+def _whole_numbers(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        said = f"expected whole numbers with commas, found {text!r}"
+        raise argparse.ArgumentTypeError(said) from None
+
+
+def _bench_round(args: argparse.Namespace) -> int:
+    from contextlib import nullcontext
+
+    from . import bench, floor
+
+    run = bench.bench_round(
+        args.model, drafter=args.draft, slots=args.slots, context=args.context,
+        prompt_tokens=args.prompt_tokens, seeds=args.seeds, forced=args.forced, device=args.device,
+        samples=args.samples, steady_s=args.steady, text=args.text, tokenizer=args.tokenizer,
+        edges=not args.no_edges, threads=args.threads,
+    )  # fmt: skip
+    records: list[dict[str, Any]] = []
+    progress = _Progress()
+    try:
+        with open(args.out, "a") if args.out else nullcontext() as out:
+            for record in run:
+                records.append(record)
+                floor.write(record, out)
+                n = len(records[0]["cases"])
+                progress("cases", min(len(records) - 1, n), n)
+    finally:
+        progress.close()
+    rows = [bench.row(r) for r in records if r["record"] == "case"]
+    title = f"{records[0]['model']['name']}, {records[0]['device']['name']}, forced: {args.forced}"
+    right = set(range(len(bench.COLUMNS)))
+    _console(stderr=False).print(_table(title, bench.COLUMNS, rows, right))
+    print(bench.verdict(records))
+    return 1 if records[-1]["failed"] else 0
 
 
 def _diff(args: argparse.Namespace) -> int:

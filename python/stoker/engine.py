@@ -33,11 +33,13 @@ from .checkpoint import Checkpoint
 from .checkpoint import open as open_checkpoint
 from .drafter import Drafter
 from .errors import Error, InvalidArgumentError, StateError, UnsupportedError
+from .forced import Forced, planted
 from .results import Event, Memory, PlanView, Result, Round, Stats, log_softmax_at
 from .tokenizer import TextStream, Tokenizer
 
 MAX_STOP_IDS = 32  # SK_STOP_MAX
 ALL = -1  # SK_LICENCE_ALL
+WAIT = -2  # SK_LICENCE_WAIT
 AHEAD = 2  # at most SK_AHEAD_MAX
 FINISH = {1: "stop", 2: "length", 3: "stop"}
 
@@ -100,6 +102,8 @@ class Engine:
             The same bits; of a model with such a table. The CPU has one memory.
         fused: fewer launches on a GPU where there are kernels for that, of hyper-connections; the
             same bits. Not measured yet, hence not the default.
+        forced: a measuring mode, see `Forced`. What comes out of a forced engine is not what the model
+            says, so it is named in `options`, `config`, the repr and every result.
         progress: called with (stage, done, total) while loading and prefilling.
 
     Raises:
@@ -125,16 +129,20 @@ class Engine:
         edges: bool = True,
         embedding_table: str = "device",
         fused: bool = False,
+        forced: Forced | None = None,
         progress: Progress | None = None,
     ) -> None:
         if progress is not None and not callable(progress):
             raise InvalidArgumentError(f"progress: expected a function, found {progress!r}")
         if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
             raise InvalidArgumentError(f"tokenizer: expected a Tokenizer, found {tokenizer!r}")
+        if forced is not None and not isinstance(forced, Forced):
+            raise InvalidArgumentError(f"forced: expected a Forced, found {forced!r}")
+        self.forced = forced
         self._progress: Progress = progress or (lambda stage, done, total: None)
         self.drafter = Drafter.parse(drafter)
         one_of("numerics", numerics, ("bf16", "f32"))
-        self.device = _pick_device(device, numerics)
+        self.device = pick_device(device, numerics)
         one_of("mode", mode, MODES)
         one_of("kernels", kernels, KERNELS)
         one_of("embedding_table", embedding_table, TABLES)
@@ -149,14 +157,14 @@ class Engine:
         try:
             context = min(context, trained_context(self.checkpoint) or context)
             self._progress("tokenizer", 0, 1)
-            self.tokenizer = tokenizer if tokenizer is not None else self._own_tokenizer()
+            self.tokenizer = tokenizer or own_tokenizer(self.checkpoint)
             self._progress("plan", 0, 1)
             d = self.drafter
             self._draft = None if d.model is None else open_checkpoint(d.model)
             self._session: Any = self._open_session(
                 native_options(d, self.device, slots, context, numerics, prefill_chunk, threads,
                                embedding_table, kernels, bool(poison), mode, bool(edges),
-                               bool(fused))
+                               bool(fused), None if forced is None else forced.native())
             )  # fmt: skip
         except BaseException:
             self._close_files()
@@ -177,6 +185,8 @@ class Engine:
             self.options["embedding_table"] = embedding_table
         if fused:
             self.options["fused"] = True
+        if forced is not None:
+            self.options["forced"] = self.config["forced"] = str(forced)
         self._totals: dict[str, Any] | None = None
         self._busy = threading.Lock()
         self._progress("plan", 1, 1)
@@ -192,16 +202,6 @@ class Engine:
             self.checkpoint.close()
         if self._draft is not None:
             self._draft.close()
-
-    def _own_tokenizer(self) -> Tokenizer | None:
-        if self.checkpoint.format == "safetensors":
-            from .hf import HfTokenizer
-
-            return HfTokenizer.from_folder(self.checkpoint.folder)
-        metadata = self.checkpoint.metadata
-        if metadata.get("tokenizer.ggml.model") in (None, "none", "no_vocab"):
-            return None
-        return Tokenizer.from_metadata(metadata, source=self.checkpoint.path)
 
     # Requests.
 
@@ -307,6 +307,30 @@ class Engine:
                     self._session.reset(slot)
 
     def _start(self, request: _Request, limits: _Limits) -> None:
+        if self.forced is not None and self.forced.accept is not None:
+            self._plant_own(request, limits)
+        self._start_slot(request, limits)
+
+    def _plant_own(self, request: _Request, limits: _Limits) -> None:
+        """Plants what the request is going to say, with the errors of the forced acceptance. It says
+        so a first time here, without proposals and alone: forced or not, what a slot says does not
+        depend on its drafts."""
+        assert self.forced is not None
+        slot, width, tokens = request.slot, self.config["width"], []
+        alone = [(ALL if i == slot else WAIT, False) for i in range(self.options["slots"])]
+        self._session.plant(slot, [], [0])
+        self._start_slot(request, limits)
+        while True:
+            _, _, _, more, _, _, finish = self._session.round(alone, False, 0)[slot]
+            tokens += more
+            if finish:
+                break
+        self._session.reset(slot)
+        table = planted(len(request.ids) - 1, tokens, width, self.config["vocab"],
+                        self.forced.accepted(slot, width))  # fmt: skip
+        self._session.plant(slot, table, [MAX_STOP_IDS])
+
+    def _start_slot(self, request: _Request, limits: _Limits) -> None:
         begin = time.perf_counter()
         n = len(request.ids)
         self._session.start(request.slot, request.ids, (limits.max_tokens, limits.stop_ids), False)
@@ -423,7 +447,9 @@ class Engine:
             )
         # Logits are the last round's, and a stop string is the host's to see: neither lets a round
         # begin before the one in front of it has been looked at.
-        ahead = 0 if logits or text_stops else AHEAD
+        # Nor does a forced request, which is run alone before it begins.
+        forced = self.forced is not None and self.forced.accept is not None
+        ahead = 0 if logits or text_stops or forced else AHEAD
         return _Limits(max_tokens, np.asarray(sorted(stops), np.int32), logits, ahead)
 
     def _requests(self, prompts: list[Any], stops: tuple[str, ...]) -> list[_Request]:
@@ -595,7 +621,8 @@ class Engine:
         o, name = self.options, os.path.basename(self.checkpoint.path)
         return (
             f"<Engine {name} ({self.config['architecture']}), drafter {o['drafter']}, {o['device']}, "
-            f"{o['numerics']}, {o['slots']} x {o['context']} positions>"
+            f"{o['numerics']}, {o['slots']} x {o['context']} positions"
+            + (f", MEASURING: {self.forced}>" if self.forced else ">")
         )
 
 
@@ -606,7 +633,19 @@ class _Closed:
         raise StateError("engine: expected open, found it closed")
 
 
-def _pick_device(device: str, numerics: str) -> str:
+def own_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
+    """The checkpoint's own; None where it has none."""
+    if checkpoint.format == "safetensors":
+        from .hf import HfTokenizer
+
+        return HfTokenizer.from_folder(checkpoint.folder)
+    metadata = checkpoint.metadata
+    if metadata.get("tokenizer.ggml.model") in (None, "none", "no_vocab"):
+        return None
+    return Tokenizer.from_metadata(metadata, source=checkpoint.path)
+
+
+def pick_device(device: str, numerics: str) -> str:
     """ "cpu" or "cuda:N". "auto" is cuda:0 where that can be used, else the CPU; f32 is the CPU's."""
     name = device if isinstance(device, str) else ""
     if name == "auto":

@@ -15,8 +15,9 @@ from . import _native
 from ._options import int32
 from .checkpoint import Checkpoint
 from .drafter import Drafter
-from .engine import Engine, _pick_device, is_single
+from .engine import Engine, is_single, pick_device
 from .errors import InvalidArgumentError, MismatchError
+from .forced import Forced
 
 CHUNK = 512  # rows of a prefill pass on a GPU
 
@@ -125,6 +126,7 @@ def diff(
     prefill: bool = True,
     prefill_chunk: int = CHUNK,
     threads: int | None = None,
+    forced: Forced | None = None,
     check: bool = True,
 ) -> list[Difference]:
     """Run the steps of prefill and rounds on a device and on the CPU, and compare each.
@@ -138,7 +140,7 @@ def diff(
             the byte.
         context: positions of a slot. Caches are copied at every step that uses them.
         prefill: compare the steps of the prefill too.
-        prefill_chunk, threads: as `Engine` takes them.
+        prefill_chunk, threads, forced: as `Engine` takes them; routes can be forced, no acceptance.
         check: raise for the first output out of bounds.
 
     Returns:
@@ -151,10 +153,12 @@ def diff(
         int32(name, value)
     if rounds < 0:
         raise InvalidArgumentError(f"rounds: expected at least 0, found {rounds}")
-    device = _pick_device(device, "bf16")
+    if forced is not None and forced.accept is not None:
+        raise InvalidArgumentError(f"forced: expected no acceptance, found {forced.accept}")
+    device = pick_device(device, "bf16")
     slots = len(prompt) if isinstance(prompt, Sized) and not is_single(prompt) else 1
     with _Beside(model, drafter, device, slots=slots, context=context,
-                 prefill_chunk=prefill_chunk, threads=threads) as engine:  # fmt: skip
+                 prefill_chunk=prefill_chunk, threads=threads, forced=forced) as engine:  # fmt: skip
         records = engine.compare(prompt, rounds, prefill)
     if check:
         _check(records)

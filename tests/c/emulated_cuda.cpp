@@ -32,6 +32,7 @@ namespace emulated
 {
 
 Setting setting;
+int launches;
 
 namespace
 {
@@ -379,6 +380,7 @@ cudaError_t run(dim3 grid, dim3 block, size_t shared, const std::function<void()
     body = &kernel;
     shared_bytes = shared;
     before_done = false;
+    launches++;
     stacks.resize(kStack * kMostThreads);
     if (block.x % 32 || block.x > kMostThreads) fail("a CTA of no whole warps, or of too many");
     for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)

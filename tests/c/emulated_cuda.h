@@ -52,6 +52,7 @@ struct Setting {
     std::vector<Range> dependent;
 };
 extern Setting setting;
+extern int launches; // so far
 
 /* Words that each lane of a warp brings to an operation of all. */
 struct Words {

@@ -309,6 +309,7 @@ Results computed(const Op &o, const How &how, int32_t ctx_bound)
     l.n_sm = 3;
     l.edge = 1;
     l.rows_ready = how.ready;
+    l.fused = how.fused || o.fused;
     pack_weights(o, b, packed);
     setting = Setting();
     setting.name = o.name + ", " + how.name;
@@ -449,6 +450,14 @@ void check(const Op &o, const Bounds &bounds)
     for (const How &how : kHows) {
         const Results is = computed(o, how, bounds.ctx_bound);
         CHECK(is == first, "%s: other bits %s", o.name.c_str(), how.name);
+    }
+    for (How how : kHows) {
+        if (!bounds.fuses) break;
+        how.fused = true;
+        launches = 0;
+        CHECK(computed(o, how, bounds.ctx_bound) == first, "%s: other bits fused, %s",
+              o.name.c_str(), how.name);
+        CHECK(launches == 1, "%s: %d launches", o.name.c_str(), launches);
     }
     for (const int32_t bound : bounds.bounds)
         CHECK(computed(o, kHows[1], bound) == first, "%s: other bits in the tier of %d",

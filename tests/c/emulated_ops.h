@@ -1,10 +1,10 @@
 /* One op on the host twice: its definition, and its kernels as emulated_cuda.h runs them. An Op has
  * the contents of all arguments; check() compares both, and the kernels with themselves where the
- * same bits are promised: threads in other orders, rows that lie apart, more room than rows, and
- * rows without their neighbours. */
+ * same bits are promised: threads in other orders, rows that lie apart, more room than rows, rows
+ * without their neighbours, and all in one launch. */
 #pragma once
 
-#include "emulated_cuda.h"
+#include "tests/c/emulated_cuda.h"
 
 #include <map>
 #include <string>
@@ -35,6 +35,7 @@ struct Op {
     std::string name;
     std::vector<Argument> arguments; // by field
     std::map<std::string, double> constants;
+    bool fused = false; // never by the other kernels
 
     explicit Op(const char *op_name);
     int field(const std::string &name) const;
@@ -67,12 +68,14 @@ struct How {
     bool ready;   // count and row table may be read early
     bool apart;   // rows lie apart
     int32_t more; // rows that do not live
+    bool fused = false;
 };
 
 /* How results are held against the definition's. */
 struct Bounds {
     bool exact = false;
     bool whole_rows = false;          // F32: of a row with all its heads
+    bool fuses = false;               // one launch can do it
     int32_t ctx_bound = 0;            // of the tier
     std::vector<int32_t> bounds = {}; // other tiers, of the same bits
     // BF16: how far elements may be off, of the row's largest, and how many of a row; 0: as usual

@@ -1,9 +1,10 @@
 /* The kernels of hybrid models, run on the host as emulated_cuda.h does it, against the definitions
  * of their ops and against themselves (emulated_ops.h): rows that are kept, recurrence, streams and
- * hyper-connections, hashed embeddings, block-sparse attention, routing, and the elementwise ops
+ * hyper-connections, hashed embeddings, products of
+ * small shapes, block-sparse attention, routing, and the elementwise ops
  * and norms around them. Shapes are awkward ones: odd lengths, heads that fill no warp, slots in
  * any order and without rows. Arguments select families. */
-#include "emulated_cuda.h"
+#include "tests/c/emulated_cuda.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -456,7 +457,18 @@ void weight(Op &o, const char *field, int32_t type, int64_t n, int64_t k, double
     if (most) *most = largest(values_of(type, raw, n * k));
 }
 
-void check_down(int32_t type, int32_t inject, int64_t streams, int64_t n, int64_t low, int64_t rows)
+/* With many rows the other kernels leave copies under way that nobody needs: fused alone, then. */
+void check_fused(Op &o, bool fuses)
+{
+    Bounds bounds;
+    bounds.fuses = fuses;
+    o.of("s").gap = fuses ? 4 : 1; // rows apart, and aligned
+    o.fused = fuses && o.n_rows() > 16;
+    check(o, bounds);
+}
+
+void check_down(int32_t type, int32_t inject, int64_t streams, int64_t n, int64_t low, int64_t rows,
+                bool fuses = false)
 {
     const int64_t wide = streams * n;
     double most = 1;
@@ -469,12 +481,14 @@ void check_down(int32_t type, int32_t inject, int64_t streams, int64_t n, int64_
           floats(wide, 0.5, 4 / (most * sqrt(static_cast<double>(wide)))));
     count(o, rows);
     o.out("low", kRows, SK_BF16, {rows, low});
+    o.out("factor", kRows, SK_F32, {rows, streams});
     if (inject != -1) o.out("inject", kRows, SK_F32, {rows, streams});
     o.set("eps", 1e-6);
-    check(o, kNear);
+    check_fused(o, fuses);
 }
 
-void check_mix(int32_t type, int64_t streams, int64_t n, int64_t low, int64_t rows)
+void check_mix(int32_t type, int64_t streams, int64_t n, int64_t low, int64_t rows,
+               bool fuses = false)
 {
     double most = 1;
     Op o("hyper_mix");
@@ -482,11 +496,43 @@ void check_mix(int32_t type, int64_t streams, int64_t n, int64_t low, int64_t ro
     weight(o, "w", type, streams * n, low, &most);
     o.put("low", kRows, SK_BF16, {rows, low}, 1 / most).gap = 8; // as products want them
     o.put("s", kRows, SK_F32, {rows, streams, n}, 2.0);
+    o.put("factor", kRows, SK_F32, {rows, streams}, floats(rows * streams, 0.5, 1));
     o.put("gain", kNothing, SK_F32, {streams * n}, floats(streams * n, 0.25, 1));
     count(o, rows);
     o.out("out", kRows, SK_BF16, {rows, n});
-    o.set("eps", 1e-6);
+    check_fused(o, fuses);
+}
+
+/* Two products of one input, the first with a bias; and the first onto what is there. */
+void check_linear(int32_t type, int32_t other, int64_t n, int64_t k, int64_t rows)
+{
+    const double scale = 1 / sqrt(static_cast<double>(k));
+    Op o("linear"), add("linear_add");
+    for (Op *p : {&o, &add}) {
+        p->name += " " + std::string(sk_dtype_name(type)) + sizes({n, k, rows});
+        p->put("x", kRows, SK_BF16, {rows, k}, scale).gap = k % 32 ? 1 : 8;
+        count(*p, rows);
+    }
+    weight(o, "w[0]", type, n, k);
+    weight(o, "w[1]", other, 3, k);
+    o.put("bias[0]", kNothing, SK_F32, {n});
+    o.out("y[0]", kRows, SK_F32, {rows, n});
+    o.out("y[1]", kRows, SK_F32, {rows, 3});
     check(o, kNear);
+    add.of("w") = o.of("w[0]");
+    add.put("y", kRows, SK_F32, {rows, n});
+    check(add, kNear);
+}
+
+void check_products()
+{
+    for (const int32_t type : {SK_F32, SK_F16, SK_BF16})
+        for (const int64_t k : {1, 16, 31, 33, 48, 80, 1000, 1553})
+            check_linear(type, SK_BF16, k == 48 ? 90 : 17, k, k == 16 ? 42 : 5);
+    check_linear(SK_BF16, SK_F32, 33, 96, 5);
+    check_linear(SK_F32, SK_BF16, 17, 64, 18);
+    check_linear(SK_Q8_0, SK_Q8_0, 40, 320, 42);
+    check_linear(SK_Q4_K, SK_Q8_0, 19, 256, 9);
 }
 
 void check_hyper()
@@ -494,17 +540,28 @@ void check_hyper()
     // Streams of whole slices, that cross them, and the product of the first kernel's own.
     check_down(SK_BF16, SK_F32, 4, 64, 16, 5);
     check_down(SK_BF16, SK_BF16, 4, 64, 16, 3);
-    check_down(SK_BF16, SK_F32, 4, 512, 19, 3);
-    check_down(SK_Q8_0, SK_F32, 4, 512, 33, 9);
+    check_down(SK_BF16, SK_F32, 4, 512, 19, 3, true);
+    check_down(SK_Q8_0, SK_F32, 4, 512, 33, 9, true);
+    check_down(SK_F16, SK_F32, 4, 2560, 130, 2, true);
+    check_down(SK_F16, -1, 8, 256, 16, 30, true);
+    check_down(SK_F16, SK_F16, 4, 512, 19, 2);
     check_down(SK_F32, -1, 2, 48, 5, 4);
     check_down(SK_Q4_K, SK_Q4_K, 2, 256, 7, 2);
     check_down(SK_BF16, SK_F32, 12, 32, 17, 2);
     check_down(SK_BF16, SK_F32, 2, 1040, 9, 2); // by several warps
-    check_mix(SK_BF16, 4, 64, 32, 5);
+    check_down(SK_BF16, SK_F32, 3, 7, 5, 3);    // of no whole blocks
+    check_down(SK_F32, SK_BF16, 2, 8, 4, 9);
+    check_mix(SK_BF16, 4, 64, 32, 5, true);
+    check_mix(SK_F16, 4, 48, 320, 3, true);
+    check_mix(SK_Q8_0, 3, 16, 96, 34, true);
+    check_mix(SK_F16, 6, 32, 32, 19, true);
+    check_mix(SK_BF16, 2, 32, 2048, 9, true);
     check_mix(SK_F32, 2, 5, 64, 4);
     check_mix(SK_Q8_0, 4, 300, 64, 3);
     check_mix(SK_Q4_K, 16, 33, 256, 2);
     check_mix(SK_BF16, 1, 8, 64, 42);
+    check_mix(SK_BF16, 4, 64, 16, 5);
+    check_mix(SK_F32, 2, 9, 7, 41);
 }
 
 /* ---- block-sparse attention --------------------------------------------------------------------
@@ -699,9 +756,9 @@ const struct {
     const char *name;
     void (*check)();
 } kParts[] = {
-    {"state", check_state},   {"recurrent", check_recurrent}, {"streams", check_streams},
-    {"hyper", check_hyper},   {"sparse", check_sparse},       {"route", check_route},
-    {"around", check_around},
+    {"state", check_state},       {"recurrent", check_recurrent}, {"streams", check_streams},
+    {"products", check_products}, {"hyper", check_hyper},         {"sparse", check_sparse},
+    {"route", check_route},       {"around", check_around},
 };
 
 } // namespace

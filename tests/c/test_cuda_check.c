@@ -72,7 +72,7 @@ static void weights_are_refused_by_name(void)
     sk_args_clear(SK_OP_linear, &a);
     a.x = view(SK_BF16, 2, 4, 48, 0);
     a.count = view(SK_I32, 1, 1, 0, 0);
-    a.w[0] = view(SK_BF16, 2, 16, 48, 0);
+    a.w[0] = view(SK_Q8_0, 2, 16, 48, 0);
     a.y[0] = view(SK_F32, 2, 4, 16, 0);
     for (int i = 0; i < 2; i++) {
         sk_status st = SK_STATUS_INIT;
@@ -139,7 +139,27 @@ static void scratch_of_scores_serves_all_tiers(void)
     }
 }
 
+/* Rows that are no whole number of blocks: where there is a kernel for them. */
+static void rows_of_no_whole_blocks(void)
+{
+    const char *refused = "linear_argmax on CUDA: w: expected a multiple of 32 columns, found 48";
+    sk_status st = SK_STATUS_INIT;
+    sk_hyper_mix_args mix;
+    sk_linear_argmax_args best;
+    sk_args_clear(SK_OP_hyper_mix, &mix);
+    mix.low = view(SK_BF16, 2, 4, 48, 0);
+    mix.w = view(SK_BF16, 2, 64, 48, 0);
+    mix.s = view(SK_F32, 3, 4, 2, 32);
+    SK_EXPECT_OK(sk_cuda_check(SK_OP_hyper_mix, &mix, &st), &st);
+    sk_args_clear(SK_OP_linear_argmax, &best);
+    best.x = mix.low;
+    best.w = mix.w;
+    SK_EXPECT_FAIL(SK_UNSUPPORTED, NULL, sk_cuda_check(SK_OP_linear_argmax, &best, &st), &st);
+    SK_EXPECT_STR(refused, st.msg);
+}
+
 const sk_test sk_tests_cuda_check[] = {
+    {"rows_of_no_whole_blocks", rows_of_no_whole_blocks},
     {"heads_that_are_apart", heads_that_are_apart},
     {"matrices_that_are_apart", matrices_that_are_apart},
     {"weights_are_refused_by_name", weights_are_refused_by_name},

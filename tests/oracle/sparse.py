@@ -119,5 +119,10 @@ def route_topk(logits, t, normed):
     return np.array(ids, np.int32), np.array(weights, F64)
 
 
+def route_force(table, rows, stride):
+    """Experts of each row, by its slot and position."""
+    return np.array([table[(slot * stride + pos) % len(table)] for slot, pos, _ in rows.tolist()])
+
+
 def gate_add(x, gate, y):
     return np.asarray(x, F64) / (1 + np.exp(-np.asarray(gate, F64))) + np.asarray(y, F64)

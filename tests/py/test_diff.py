@@ -68,7 +68,7 @@ class Beside:
     """Two CPU sessions held to the rules of a device."""
 
     def __init__(self, path: Path, slots: int = 1, k: int = 2) -> None:
-        options = (slots, 64, 16, 1, 0, "fast", 0, -1, 0, 1, 2, k, 4, 2, 0, 0, 0)
+        options = (slots, 64, 16, 1, 0, "fast", 0, -1, 0, 1, 2, k, 4, 2, 0, 0, 0, (0, 0, 0, 0))
         with stoker.open(path) as checkpoint:
             self.session = _native.diff_open(checkpoint._native, options, -1, False)
 

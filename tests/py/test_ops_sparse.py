@@ -11,7 +11,7 @@ import sparse
 from op_tools import FAST, TABLES, act, act_out, bf16, ints, row_table, run, weights
 from tolerances import close_bf16, close_elements, from_bf16, to_bf16
 
-F = np.float32
+F, I32 = np.float32, np.int32
 ACTS = ("BF16", "F32")
 RATIOS = (1, 2, 4, 5)
 EPS = 1e-6
@@ -440,6 +440,38 @@ def test_routes_of_equal_and_missing_logits(table):
     assert np.isnan(weight).all()  # but in the sum over all of them
     far = route_topk(np.array([[0, -1000, -2000]], F), 3, 1, table)
     assert far[1].tolist() == [[1, 0, 0]]
+
+
+# route_force
+
+
+def route_force(table, rows, stride, kind="definition", count=None):
+    ids = np.full((len(rows), table.shape[1]), -7, I32)
+    run("route_force", kind, 1, table=table, rows=rows, count=ints(len(rows) if count is None else count),
+        ids=ids, stride=stride)  # fmt: skip
+    return ids
+
+
+def check_route_force(kind):
+    """Rows in any order and pass: what one goes to is a function of its slot and its position."""
+    rng = np.random.default_rng(12)
+    for n, t, stride in ((1, 1, 0), (7, 3, 3), (4096, 10, 1565), (64, 64, 1 << 20), (33, 65, 5)):
+        table = rng.integers(0, 512, (n, t)).astype(I32)
+        slots = rng.integers(0, 64, 40).tolist() + [63, 0]
+        at = rng.integers(0, 300, 40).tolist() + [(1 << 24) - 1, 0]
+        rows = row_table(slots, at)
+        want = sparse.route_force(table, rows, stride)
+        assert route_force(table, rows, stride, kind).tolist() == want.tolist()
+        for i in (0, 17, 41):
+            alone = route_force(table, rows[i : i + 1], stride, kind)
+            assert alone.tolist() == want[i : i + 1].tolist()
+        some = route_force(table, row_table(slots, at, 45), stride, kind, 5)  # live rows only
+        assert some[:5].tolist() == want[:5].tolist() and (some[5:] == -7).all()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_route_force(table):
+    check_route_force(table)
 
 
 # gate_add

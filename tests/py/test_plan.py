@@ -190,7 +190,26 @@ def test_state_and_scratch_on_a_device(tmp_path: Path) -> None:
 def test_capacities_of_a_device_have_their_plans(tiny_path: Path) -> None:
     """Ten rows and five, each with logits and without; transients are the largest plan's."""
     with stoker.open(tiny_path) as ck:
-        options = (2, 96, 16, 1, False, "fast", False, 0, 0, True, 2, 4, 4, 2, False, False, False)
+        options = (
+            2,
+            96,
+            16,
+            1,
+            False,
+            "fast",
+            False,
+            0,
+            0,
+            True,
+            2,
+            4,
+            4,
+            2,
+            False,
+            False,
+            False,
+            (0, 0, 0, 0),
+        )
         found = stoker._native.sizes(ck._native, options)
     plans = [(name, rows) for name, rows, *_ in found["plans"]]
     assert plans == [(n, r) for r in (10, 5) for n in ("round", "round.greedy")] + [("prefill", 16)]
@@ -387,10 +406,10 @@ def test_bad_options(tiny_path: Path, options: dict[str, Any], kind: str, text: 
     ("spec", "text"),
     [
         ("synthetic:", "model: expected flash-next or llama or gemma3, found ''"),
-        ("synthetic:llama,colour=red", "found 'colour=red' in 'synthetic:llama,colour=red'"),
+        ("synthetic:llama,colour=red", "synthetic:llama,colour=red: expected quant=TYPE"),
         ("synthetic:llama,layers", "found 'layers'"),
         ("synthetic:llama,layers=2,layers=3", "found 'layers=3'"),
-        ("synthetic:llama,layers=two", "model: layers: expected a number, found 'two'"),
+        ("synthetic:llama,layers=two", "each once, found 'layers=two'"),
         ("synthetic:llama,layers=99", "layers: expected a number 1 .. 32, found 99"),
         ("synthetic:llama,quant=q9", "quant: expected"),
     ],

@@ -28,7 +28,7 @@ def test_heads_too_wide_together(tmp_path: Path) -> None:
 
 OPTIONS = {"slots": 1, "ctx": 64, "chunk": 16, "threads": 1, "f32": 0, "kernels": "fast",
            "poison": 0, "device": -1, "mode": 0, "edges": 1, "kind": 0, "k": 0, "n_max": 4, "n_min": 2,
-           "per_stream": 0, "in_ram": 0, "fused": 0}  # fmt: skip
+           "per_stream": 0, "in_ram": 0, "fused": 0, "forced": (0, 0, 0, 0)}  # fmt: skip
 OUTSIDE = {
     "slots: expected 1 .. 64, found 65": {"slots": 65},
     "context: expected 1 .. 16777216, found 0": {"ctx": 0},
@@ -40,6 +40,11 @@ OUTSIDE = {
     "drafter: expected 0 .. 15 proposals, found 16": {"kind": 2, "k": 16},
     "drafter: expected at least 1 proposal, found 0": {"kind": 2},
     "drafter: expected a kind in 0 .. 3, found 4": {"kind": 4, "k": 1},
+    "forced routing: expected a kind in 0 .. 2, found 3": {"forced": (1, 3, 0, 0)},
+    "forced routing: expected a kind in 0 .. 2, found -1": {"forced": (1, -1, 0, 0)},
+    "forced acceptance: expected a drafter with at least 1 proposal, found 0": {
+        "forced": (1, 0, 1, 0)
+    },
     "draft_ngram: n_min: expected at least 1, found 0": {"kind": 2, "k": 1, "n_max": 0, "n_min": 0},
 }
 

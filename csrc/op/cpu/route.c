@@ -1,8 +1,10 @@
 /* Routing to the experts of a mixture, and the gate of the one that all rows share: route_topk,
- * gate_add. The same in all tables, with rows split over threads. */
+ * route_force, gate_add. The same in all tables, with rows split over threads where that pays. */
 #include "op/cpu/def.h"
 
 #include "op/cpu/exp.h"
+
+#include <string.h>
 
 #define GRAIN 16384 // elements worth waking a thread for
 
@@ -57,6 +59,21 @@ void sk_cpu_route_topk(const void *args, const sk_cpu *cpu)
     sk_route_topk_args a = *(const sk_route_topk_args *)args;
     sk_pool_run(cpu->pool, sk_live_rows(&a.count, a.logits.dim[0]), 1 + GRAIN / 4 / a.logits.dim[1],
                 route_rows, &a);
+}
+
+/* ---- route_force ----------------------------------------------------------------------------- */
+
+void sk_cpu_route_force(const void *args, const sk_cpu *cpu)
+{
+    const sk_route_force_args *a = args;
+    const int64_t n = sk_live_rows(&a->count, a->ids.dim[0]);
+    (void)cpu;
+    for (int64_t r = 0; r < n; r++) {
+        const sk_row *row = sk_row_at(&a->rows, r);
+        const int64_t at = ((int64_t)row->slot * a->stride + row->pos) % a->table.dim[0];
+        memcpy(sk_view_row(&a->ids, r), sk_view_row(&a->table, at),
+               (size_t)a->ids.dim[1] * sizeof(int32_t));
+    }
 }
 
 /* ---- gate_add -------------------------------------------------------------------------------- */

@@ -33,12 +33,20 @@ static bool is_scale(const sk_field *f)
     return strncmp(f->name, "scale", 5) == 0 && f->kind == SK_FIELD_VIEW;
 }
 
+/* Products that need no whole blocks, of plain weights. */
+static bool takes_uneven(enum sk_op op, int32_t dtype)
+{
+    const bool plain = op == SK_OP_linear || op == SK_OP_linear_add || op == SK_OP_hyper_down ||
+                       op == SK_OP_hyper_mix;
+    return plain && sk_k_has_uneven(dtype);
+}
+
 static sk_code check_weight(enum sk_op op, const sk_field *f, const sk_view *v, sk_status *st)
 {
     if (!sk_k_packs(v->dtype))
         return refuse(st, op, f->name, "a float of at most 32 bits or a block format",
                       sk_dtype_name(v->dtype));
-    if (v->dim[v->rank - 1] % K_UNIT)
+    if (v->dim[v->rank - 1] % K_UNIT && !takes_uneven(op, v->dtype))
         return refuse_number(st, op, f->name, "a multiple of 32 columns", v->dim[v->rank - 1]);
     if (v->rank == 3 && !sk_k_has_experts(v->dtype))
         return refuse(st, op, f->name, "a type of weights that experts have kernels for",

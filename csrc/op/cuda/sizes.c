@@ -17,6 +17,8 @@ int32_t sk_k_scales(int32_t dtype)
     return dtype == SK_F8_E4M3 || dtype == SK_F8_E5M2 || dtype == SK_NVFP4;
 }
 
+int32_t sk_k_has_uneven(int32_t dtype) { return sk_has_uneven(dtype); }
+
 int32_t sk_k_has_experts(int32_t dtype) { return sk_unit_of(dtype).ring; }
 
 uint64_t sk_k_packed_bytes(int32_t dtype, int64_t n, int64_t k)

@@ -20,6 +20,7 @@ import test_gpu_engine as engines  # noqa: E402
 import test_gpu_experts as experts  # noqa: E402
 import test_gpu_hybrid as hybrids  # noqa: E402
 import test_gpu_ops as ops  # noqa: E402
+import test_gpu_sparse as sparse  # noqa: E402
 import tiny  # noqa: E402
 from gpu_tools import block  # noqa: E402
 from op_tools import ints, run  # noqa: E402
@@ -103,6 +104,14 @@ def hybrid() -> None:
     print("hybrid", flush=True)
 
 
+def routing() -> None:
+    for normed in (0, 1):
+        sparse.test_route_topk(normed)
+    sparse.test_route_force()
+    sparse.test_gate_add()
+    print("routing", flush=True)
+
+
 def rounds(folder: Path) -> None:
     for name in ("llama", "gemma3"):
         path = tiny.write(folder / f"{name}.gguf", engines.SHAPES[name], seed=1)
@@ -114,7 +123,7 @@ def rounds(folder: Path) -> None:
             print("rounds", name, drafter, flush=True)
 
 
-PARTS = {f.__name__: f for f in (products, teams, vocabulary, mixtures, attention, hybrid)}
+PARTS = {f.__name__: f for f in (products, teams, vocabulary, mixtures, attention, hybrid, routing)}
 
 
 def main() -> None:

@@ -1,21 +1,23 @@
-"""Ten thousand replays: nothing on the device or on the host grows."""
+"""Thousands of replays: nothing on the device or on the host grows, and requests that join and leave
+are each as they are alone."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import flash_sessions
 import numpy as np
 import pytest
 import tiny
+from flash_tools import GEOMETRIES, write_hf
 from gpu_tools import device_memory
+from qualify import Traffic, alone, counted, drive, host_memory
 from test_gpu_engine import TYPES, engine, prefill
 
 pytestmark = [pytest.mark.gpu, pytest.mark.gpu_long]
-REPLAYS = 10_000
-
-
-def host_memory() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+REPLAYS, ROUNDS = 10_000, 2_000
 
 
 @pytest.mark.parametrize("full, ahead", [(True, 0), (False, 0), (False, 4)])
@@ -44,3 +46,40 @@ def test_replays_leave_memory_as_it_is(tmp_path: Path, each: int, full: bool, ah
         assert device_memory() == device
         assert host_memory() - host < 2 << 20
         assert e._session.counters(0)["emitted"] == each
+
+
+@pytest.mark.parametrize(
+    "drafter, ahead", [("mtp:4", 0), ("mtp:4", 2), ("ngram:4", 4), ("none", 1)]
+)
+def test_two_thousand_rounds_of_four_slots(tmp_path: Path, drafter: str, ahead: int) -> None:
+    """Flash-Next: every request against its own run, counters from the records, memory flat and every
+    round a replay of a graph that was there when the first of them had been."""
+    g = replace(GEOMETRIES["tiny"], low=32, eos=7)  # rows of a multiple of 32
+    path = write_hf(tmp_path / "m", g, flash_sessions.agreeing(g))
+    options: dict[str, Any] = {"device": "cuda:0", "context": 256}
+    if device_memory() is None:
+        pytest.skip("neither pynvml nor nvidia-smi tells the device's memory")
+    seen: list[Any] = []
+    traffic = Traffic(g.vocab, 256)
+
+    def each(k: int) -> None:
+        if k in (300, ROUNDS - 1):
+            c = e._session.config()
+            beyond = c["replays"] - traffic.rounds
+            seen.append((device_memory(), e.memory.total, c["graphs"], beyond, host_memory()))
+
+    with flash_sessions.engine(path, drafter, slots=4, **options) as e:
+        requests = drive(e, traffic, ROUNDS, ahead, each)
+    (device, total, graphs, beyond, host), last = seen
+    assert last[:3] == (device, total, graphs)
+    assert last[4] - host < 4 << 20  # beside what this test keeps of its requests
+    # Rounds that were submitted ahead of requests which then ended are nobody's.
+    assert last[3] == beyond == 0 if ahead == 0 else last[3] >= beyond >= 0
+    assert len(requests) > 100
+    for r in requests:
+        counted(r)
+    with (
+        flash_sessions.engine(path, **options) as plain,
+        flash_sessions.engine(path, drafter, **options) as head,
+    ):
+        alone(plain, head, requests)

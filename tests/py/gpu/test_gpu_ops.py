@@ -157,6 +157,24 @@ def test_segments_of_mixed_types(kinds):
             close_linear(a, b)
 
 
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+def test_rows_of_no_whole_blocks(kind):
+    """Plain weights whose columns 32 does not divide: near the definition, and the same bits in any
+    pass."""
+    rng = np.random.default_rng(18)
+    for n, k in product((16, 17, 90), (1, 16, 31, 33, 48, 100, 1000, 1553)):
+        x, _ = stream(rng, 100, k)
+        fields, _, _ = segments((kind, kind), (n, 19), k, rng)
+        whole = linear(x, fields, (n, 19))
+        close_linear(whole, linear(x, fields, (n, 19), "definition"))
+        for p in (1, 5, 8, 9, 40, 41):
+            assert linear(x[:p], fields, (n, 19)).tobytes() == whole[:p].tobytes(), (n, k, p)
+        got = linear(behind(x, 7, 20), fields, (n, 19), count=7)
+        assert got[:7].tobytes() == whole[:7].tobytes() and np.isnan(got[7:]).all()
+        raw = raw_weight(kind, n, k, rng).tobytes()
+        assert _native.repack(kind, raw, n, k)[0] == raw, (n, k)
+
+
 PART_TYPES = tuple(kind for kind in TYPES if kind != "F32")
 
 
@@ -526,9 +544,14 @@ def test_refusals_of_products():
     with refused(r"norm_glu on CUDA: out: expected BF16 \(numerics bf16\), found F32"):
         norm_glu(x, gain, "F32", two, 4, 0, "cuda")
     for k in (8, 48):
-        narrow, _, _ = segments(("F16",), (4,), k, rng)
-        with refused(rf"linear on CUDA: w\[0\]: expected a multiple of 32 columns, found {k}"):
-            linear(x[:, :k], narrow, (4,))
+        for kind in ("F8_E4M3", "F16"):
+            narrow, _, _ = segments((kind,), (4,), k, rng)
+            op = "linear" if kind == "F8_E4M3" else "norm_linear"
+            with refused(rf"{op} on CUDA: w\[0\]: expected a multiple of 32 columns, found {k}"):
+                if op == "linear":
+                    linear(x[:, :k], narrow, (4,))
+                else:
+                    norm_linear(x[:, :k], gain[:k], "BF16", narrow, (4,), "cuda")
     known = "expected a float of at most 32 bits or a block format"
     for kind in ("F64", "I8", "I64"):
         other, _, _ = segments(("F16", kind), (4, 4), 256, rng)

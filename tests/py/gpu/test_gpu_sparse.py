@@ -250,7 +250,7 @@ def test_flash_next():
         assert alone[0].tobytes() == got[r].tobytes()
 
 
-# route_topk, gate_add
+# route_topk, route_force, gate_add
 
 
 @pytest.mark.parametrize("normed", [0, 1])
@@ -275,6 +275,10 @@ def test_route_topk(normed):
 
 def test_routes_of_equal_and_missing_logits():
     sparse_cases.test_routes_of_equal_and_missing_logits("cuda")
+
+
+def test_route_force():
+    sparse_cases.check_route_force("cuda")
 
 
 def test_gate_add():
@@ -326,7 +330,16 @@ def down_shapes(kind: str):
     """(streams, elements of each, outputs): whole slices, long ones, and streams that cross them."""
     if block(kind) == 256:
         return (2, 256, 19), (4, 512, 33), (4, 64, 19), (3, 2560, 7), (8, 160, 16), (1, 256, 3)
-    return (4, 512, 33), (4, 64, 19), (3, 2560, 7), (2, 48, 5), (4, 24, 9), (12, 32, 17), (1, 32, 3)
+    shapes = (
+        (4, 512, 33),
+        (4, 64, 19),
+        (3, 2560, 7),
+        (2, 48, 5),
+        (4, 24, 9),
+        (12, 32, 17),
+        (1, 32, 3),
+    )
+    return (*shapes, (3, 7, 5), (4, 13, 9)) if kind in ("F32", "F16", "BF16") else shapes
 
 
 @pytest.mark.parametrize("other", ["F32", "same"])
@@ -360,8 +373,9 @@ def test_hyper_down(kind, other):
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_hyper_mix(kind):
     rng = np.random.default_rng(4)
-    k = max(block(kind), 64)
+    plain = kind in ("F32", "F16", "BF16")
     for n_streams, dim in ((2, 5), (3, 256), (4, 300), (4, 2560), (1, 8), (16, 33)):
+        k = 16 if plain and dim in (256, 33) else max(block(kind), 64)
         w, w_values = weights(kind, n_streams * dim, k, rng)
         low = normal(rng, 60, k) / np.abs(w_values).max()
         s, gain = stream_values(rng, 60, n_streams, dim)
@@ -374,6 +388,33 @@ def test_hyper_mix(kind):
         assert got[:7].tobytes() == whole[:7].tobytes() and (got[7:] == 0x7FC0).all()
         apart = rows_apart(s[:5])
         assert hyper_mix(low[:5], w, apart, gain).tobytes() == whole[:5].tobytes()
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0"])
+def test_hyper_connections_in_one_launch_each(kind):
+    """The bits of the other kernels, for any number of rows that live."""
+    rng = np.random.default_rng(6)
+    for n_streams, dim, n in ((4, 2560, 320), (4, 512, 33), (8, 256, 16), (2, 1280, 2048)):
+        wide = n_streams * dim
+        w, w_values = weights(kind, n, wide, rng)
+        inject, _ = weights("F32", n_streams, wide, rng)
+        up, up_values = weights(kind, wide, n // 32 * 32 or 32, rng)
+        s, gain = stream_values(rng, 40, n_streams, dim)
+        scale = (gain / (np.abs(w_values).max() * wide**0.5 / 4)).astype(F)
+        low = normal(rng, 40, up_values.shape[1]) / np.abs(up_values).max()
+        for rows in (1, 5, 9, 20, 40):
+            for with_inject in (inject, None):
+                args = (s[:rows], scale, w, n, with_inject)
+                assert same(hyper_down(*args, table="cuda-fused"), hyper_down(*args))
+            args = (low[:rows], up, s[:rows], gain)
+            assert hyper_mix(*args, table="cuda-fused").tobytes() == hyper_mix(*args).tobytes()
+        for count in (0, 3, 17):
+            args = (behind(s, count, 40), scale, w, n, inject)
+            one = hyper_down(*args, table="cuda-fused", count=count)
+            assert same(one, hyper_down(*args, count=count))
+            args = (behind(low, count, 40), up, behind(s, count, 40), gain)
+            one = hyper_mix(*args, table="cuda-fused", count=count)
+            assert one.tobytes() == hyper_mix(*args, count=count).tobytes()
 
 
 def test_hyper_connections_of_flash_next():
