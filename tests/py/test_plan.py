@@ -322,12 +322,13 @@ def test_the_largest_context_is_exact(tmp_path: Path, slots: int) -> None:
     assert stoker.plan(path, "ngram:3", slots=slots, memory=least - 1).largest_context is None
 
 
-def test_need_never_falls(flash: Callable[[str], Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_need_never_falls(flash: Callable[[str], Path], tmp_path: Path, device: str) -> None:
     dense = tiny.write(tmp_path / "m.gguf", tiny.Shape(n_head=32, n_kv=8, dim=1024, ctx=1 << 20))
     for path, drafter in ((dense, "ngram:4"), (flash("long"), "mtp:4")):
         most = 1 << 20 if path is dense else 8192
         lengths = sorted({1, 2, 511, 512, 513, *np.geomspace(3, most, 60).astype(int).tolist()})
-        p = stoker.plan(path, drafter, slots=2, contexts=lengths)
+        p = stoker.plan(path, drafter, device, slots=2, contexts=lengths)
         needs = [a.need for a in p.contexts]
         assert len(needs) == len(lengths) and needs == sorted(needs)
 
