@@ -179,14 +179,16 @@ SK_SYNTH_FN void sk_synth_block(const sk_synth *s, uint64_t block, uint8_t *out)
 SK_SYNTH_FN void sk_synth_one(const sk_synth *s, uint64_t i, uint8_t *out)
 {
     sk_synth_bits v;
+    uint32_t bits;
     if (s->form > SK_SYNTH_BF16) {
         sk_synth_block(s, i, out);
         return;
     }
     v.f = sk_synth_element(s, i);
-    if (s->form == SK_SYNTH_F16) v.u = sk_synth_half(v.f);
-    if (s->form == SK_SYNTH_BF16) v.u = sk_synth_bf16(v.f);
-    sk_synth_put(out, (uint32_t)s->block_bytes, v.u);
+    bits = v.u;
+    if (s->form == SK_SYNTH_F16) bits = sk_synth_half(v.f);
+    if (s->form == SK_SYNTH_BF16) bits = sk_synth_bf16(v.f);
+    sk_synth_put(out, (uint32_t)s->block_bytes, bits);
 }
 
 /* ---- on the host (synth.c) ------------------------------------------------------------------- */
