@@ -47,6 +47,13 @@ __device__ inline void add_own(float (&acc)[kOwnOutputs], const down_views &v, i
     }
 }
 
+/* Over the lanes of a warp. */
+__device__ inline float tree_sum(float x)
+{
+    for (int32_t by = 16; by > 0; by /= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
+    return x;
+}
+
 inline unsigned stream_threads(int64_t n)
 {
     return n <= kNormWarpMax ? 32 : norm_threads(static_cast<int32_t>(n));

@@ -81,8 +81,7 @@ __device__ inline void stream_of_row(const fused_down &a, int32_t r, int32_t i)
         if (lane == 0) room[w] = squares;
 #pragma unroll
         for (int32_t o = 0; o < kOwnOutputs; o++) {
-            float sum = acc[o];
-            for (int32_t by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
+            const float sum = tree_sum(acc[o]);
             if (lane == 0) own_room[o][w] = sum;
         }
     }
@@ -90,8 +89,7 @@ __device__ inline void stream_of_row(const fused_down &a, int32_t r, int32_t i)
     const double squares = warp_sum(lane < warps ? room[lane] : 0.0);
     if (threadIdx.x == 0) v.factor[r][i] = norm_factor(squares, v.n, v.eps);
     for (int32_t o = warp; o < v.n_streams && v.own; o += kFusedWarps) {
-        float sum = lane < warps ? own_room[o][lane] : 0.0f;
-        for (int32_t by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
+        const float sum = tree_sum(lane < warps ? own_room[o][lane] : 0.0f);
         if (lane == 0) v.part[(static_cast<int64_t>(r) * v.n_streams + i) * v.n_streams + o] = sum;
     }
 }

@@ -21,14 +21,12 @@ __device__ inline void put_own(const float (&acc)[kOwnOutputs], const down_views
     const int32_t warps = static_cast<int32_t>(blockDim.x) / 32;
 #pragma unroll
     for (int32_t o = 0; o < kOwnOutputs; o++) {
-        float sum = acc[o];
-        for (int32_t by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
+        const float sum = tree_sum(acc[o]);
         if (lane == 0) room[o][warp] = sum;
     }
     __syncthreads();
     for (int32_t o = warp; o < v.n_streams; o += warps) {
-        float sum = lane < warps ? room[o][lane] : 0.0f;
-        for (int32_t by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
+        const float sum = tree_sum(lane < warps ? room[o][lane] : 0.0f);
         if (lane == 0) to[o] = sum;
     }
 }
