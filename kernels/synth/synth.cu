@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-namespace
+namespace sk
 {
 
 constexpr uint64_t kThreads = 256;
@@ -18,15 +18,16 @@ __global__ void __launch_bounds__(kThreads)
     if (at < n) sk_synth_one(&s, first + at, out + at * static_cast<uint64_t>(s.block_bytes));
 }
 
-} // namespace
+} // namespace sk
 
 extern "C" int32_t sk_k_synth(const struct sk_synth *recipe, uint64_t first, uint64_t n,
                               uint8_t *out, struct CUstream_st *stream)
 {
     for (uint64_t done = 0; done < n;) {
-        const uint64_t left = n - done, most = kMost * kThreads, now = left < most ? left : most;
-        const unsigned grid = static_cast<unsigned>((now + kThreads - 1) / kThreads);
-        synth<<<grid, kThreads, 0, stream>>>(
+        const uint64_t left = n - done, most = sk::kMost * sk::kThreads;
+        const uint64_t now = left < most ? left : most;
+        const unsigned grid = static_cast<unsigned>((now + sk::kThreads - 1) / sk::kThreads);
+        sk::synth<<<grid, sk::kThreads, 0, stream>>>(
             *recipe, first + done, now, out + done * static_cast<uint64_t>(recipe->block_bytes));
         const cudaError_t e = cudaGetLastError();
         if (e != cudaSuccess) return static_cast<int32_t>(e);
