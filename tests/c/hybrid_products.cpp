@@ -170,6 +170,8 @@ void check_hyper()
     check_down(SK_BF16, SK_BF16, 4, 64, 16, 3);
     check_down(SK_BF16, SK_F32, 4, 512, 19, 3);
     check_down(SK_Q8_0, SK_F32, 4, 512, 33, 9);
+    check_down(SK_Q8_0, SK_F32, 4, 256, 70, 42); // more rows than one launch of parts takes
+    check_down(SK_BF16, -1, 4, 512, 80, 20);     // by teams of warps
     check_down(SK_F32, -1, 2, 48, 5, 4);
     check_down(SK_Q4_K, SK_Q4_K, 2, 256, 7, 2);
     check_down(SK_BF16, SK_F32, 12, 32, 17, 2);
