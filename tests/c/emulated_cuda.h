@@ -7,10 +7,11 @@
  * Harsher than the hardware where a kernel must not rely on it: shared memory begins as NaNs, an
  * asynchronous copy ruins its destination at once and arrives only when somebody waits for it, a
  * bulk copy is not asked for again before all who waited for the last one have fenced their reads,
- * threads run in any order, and what comes before a dependent launch is written only when it is
- * waited for. Waiting for what never comes ends the program and says who waits. Milder: every
- * warp-wide operation orders the memory of its lanes, as only some do, so that a __syncwarp missing
- * next to another one is not seen. */
+ * threads run in any order. What comes before a dependent launch is written only when it is waited
+ * for, and until a thread of the CTA has waited, none may write there or let the next launch go.
+ * Waiting for what never comes ends the program and says who waits. Milder: every warp-wide
+ * operation orders the memory of its lanes, as only some do, so that a __syncwarp missing next to
+ * another one is not seen; CTAs never overlap, nor do launches. */
 #pragma once
 
 #include <cuda_bf16.h>
@@ -47,6 +48,7 @@ struct Setting {
     int32_t shared = 227 * 1024;  // bytes that a CTA may have
     std::function<void()> before; // the end of all earlier launches; once a launch
     bool open_early = false;      // the next launch may be let go before a thread has waited
+    bool waits = true;            // a thread waits for its own copies before it ends
     bool fences = true; // what a bulk copy brought is fenced ahead of the next copy to its place
     // For each CTA anew: NaNs until one of its threads has waited, and untouched until then.
     std::vector<Range> dependent;

@@ -187,6 +187,14 @@ bool is_read_early(const sk_field &f, const How &how)
     return how.ready && table && !(f.mode & SK_WRITE);
 }
 
+/* The ring of linear waits for its loads in the machine code (tools/check_copies.py). A warp of it
+ * that has no tile leaves its copy of the count to the warps that have one. */
+bool has_products(enum sk_op op)
+{
+    return op == SK_OP_linear || op == SK_OP_linear_add || op == SK_OP_linear_argmax ||
+           op == SK_OP_hyper_down || op == SK_OP_hyper_mix;
+}
+
 } // namespace
 
 Op::Op(const char *op_name) : op(sk_op_find(op_name)), name(op_name)
@@ -313,12 +321,12 @@ Results computed(const Op &o, const How &how, int32_t ctx_bound)
     l.n_sm = 3;
     l.edge = 1;
     l.rows_ready = how.ready;
-    l.fused = how.fused || o.fused;
+    l.fused = how.fused;
     pack_weights(o, b, packed);
     setting = Setting();
     setting.name = o.name + ", " + how.name;
     setting.order = how.order;
-    setting.fences = false; // linear waits for its loads in the machine code: tools/check_copies.py
+    setting.fences = setting.waits = !has_products(o.op);
     setting.dependent.push_back({work.p, static_cast<size_t>(bytes)});
     for (size_t i = 0; i < b.placed.size(); i++) {
         const Placed *p = b.placed[i].get();

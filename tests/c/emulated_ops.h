@@ -35,7 +35,6 @@ struct Op {
     std::string name;
     std::vector<Argument> arguments; // by field
     std::map<std::string, double> constants;
-    bool fused = false; // never by the other kernels
 
     explicit Op(const char *op_name);
     int field(const std::string &name) const;

@@ -444,6 +444,12 @@ void check_lists()
         check_glu<D>("list of " + std::to_string(n), r, w, up, false);
     }
     check_long_lists();
+    const Variant chunk = {"the list of 4096 rows", 3, 0, 4, 40960, kAll, emulated::kAscending};
+    const Routes some = many_routes(300);
+    const std::vector<uint16_t> x = random_acts(some.n() * w.k, 1);
+    CHECK(launch_linear("long list", chunk, some, x, w) ==
+              launch_linear("long list", kVariants[0], some, x, w),
+          "other bits with a long list");
     const Routes none = {2, 2, {-1, -1, -1, -1}};
     for (const Variant &v : kVariants) {
         const std::vector<uint8_t> is =

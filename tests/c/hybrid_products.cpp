@@ -33,13 +33,11 @@ void weight(Op &o, const char *field, int32_t type, int64_t n, int64_t k, double
     if (most) *most = largest(values_of(type, raw, n * k));
 }
 
-/* With many rows the other kernels leave copies under way that nobody needs: fused alone, then. */
 void check_fused(Op &o, bool fuses)
 {
     Bounds bounds;
     bounds.fuses = fuses;
     o.of("s").gap = fuses ? 4 : 1; // rows apart, and aligned
-    o.fused = fuses && o.n_rows() > 16;
     check(o, bounds);
 }
 
@@ -171,11 +169,6 @@ void check_products()
     check_linear(SK_Q4_K, SK_Q8_0, 19, 256, 9);
 }
 
-namespace
-{
-
-} // namespace
-
 void check_hyper()
 {
     // Streams of whole slices, that cross them, and the product of the first kernel's own.
@@ -186,6 +179,8 @@ void check_hyper()
     check_down(SK_F16, SK_F32, 4, 2560, 130, 2, true);
     check_down(SK_F16, -1, 8, 256, 16, 30, true);
     check_down(SK_F16, SK_F16, 4, 512, 19, 2);
+    check_down(SK_Q8_0, SK_F32, 4, 256, 70, 42); // more rows than one launch of parts takes
+    check_down(SK_BF16, -1, 4, 512, 80, 20);     // by teams of warps
     check_down(SK_F32, -1, 2, 48, 5, 4);
     check_down(SK_Q4_K, SK_Q4_K, 2, 256, 7, 2);
     check_down(SK_BF16, SK_F32, 12, 32, 17, 2);
