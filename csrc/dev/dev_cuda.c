@@ -53,6 +53,7 @@ sk_code sk_dev_check(int32_t error, const char *what, int32_t step, sk_status *s
     bool first = st && st->code == SK_OK;
     sk_code rc;
     if (e == cudaSuccess) return SK_OK;
+    (void)cudaGetLastError(); // told; a later launch is not to be taken for the one that failed
     rc = SK_FAIL_CHECK(st, e == cudaErrorMemoryAllocation ? SK_NOMEM : SK_DEVICE, NULL, 0,
                        "CUDA: %s: %s: %s", what, cudaGetErrorName(e), cudaGetErrorString(e));
     if (first) {
@@ -173,5 +174,6 @@ int32_t sk_dev_busy(sk_dev *d)
 {
     cudaError_t e = cudaSetDevice(d->index);
     if (e == cudaSuccess) e = cudaStreamQuery(d->stream);
+    if (e == cudaErrorNotReady) (void)cudaGetLastError(); // or the next launch seems to have it
     return e == cudaSuccess ? 0 : e == cudaErrorNotReady ? 1 : -(int32_t)e;
 }

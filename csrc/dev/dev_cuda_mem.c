@@ -13,6 +13,7 @@ static sk_code no_room(sk_dev *d, uint64_t bytes, const char *what, sk_status *s
     size_t room = 0;
     size_t total = 0;
     sk_code rc;
+    (void)cudaGetLastError(); // see sk_dev_check
     if (cudaMemGetInfo(&room, &total) != cudaSuccess) room = 0;
     rc = SK_FAIL(st, SK_NOMEM, "CUDA device %d: expected %llu bytes for %s, %llu of %llu are free",
                  (int)d->index, (unsigned long long)bytes, what, (unsigned long long)room,
@@ -69,6 +70,7 @@ sk_code sk_dev_pin(sk_dev *d, uint64_t bytes, const char *what, void **host, uin
     bytes = bytes ? bytes : 1;
     e = SK_FAULT() ? cudaErrorMemoryAllocation
                    : cudaHostAlloc(&p, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
+    if (e == cudaErrorMemoryAllocation) (void)cudaGetLastError();
     if (e == cudaErrorMemoryAllocation)
         return SK_FAIL(st, SK_NOMEM, "pinned host memory: expected %llu bytes for %s, found less",
                        (unsigned long long)bytes, what);

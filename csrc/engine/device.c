@@ -47,10 +47,10 @@ static sk_code check_capacity(sk_device *d, sk_status *st)
         return SK_OK;
     return SK_FAIL(st, SK_NOMEM,
                    "device memory: expected room for weights %llu, request state %llu, transients "
-                   "and scratch %llu bytes, found %llu free of %llu",
+                   "and scratch %llu, staging %llu bytes, found %llu free of %llu",
                    (unsigned long long)d->sizes.weights, (unsigned long long)d->sizes.state,
-                   (unsigned long long)d->sizes.scratch, (unsigned long long)there,
-                   (unsigned long long)total);
+                   (unsigned long long)d->sizes.scratch, (unsigned long long)d->sizes.staging,
+                   (unsigned long long)there, (unsigned long long)total);
 }
 
 static sk_code check_plans(const sk_program *p, sk_status *st)
@@ -80,22 +80,17 @@ static sk_code write_piece(sk_device *d, const sk_program *p, const uint8_t *fro
         "making a weight", -1, st);
 }
 
-/* Rows [row, row + n) of a weight, counted through all of its matrices, in file order. A weight in
- * pieces has the same number of them in each but the last. */
+/* Rows [row, row + n) of a weight, counted through all of its matrices, in file order. */
 static sk_code write_rows(sk_device *d, const sk_program *p, const sk_buf *b, int64_t row,
                           int64_t n, uint64_t row_bytes, uint8_t *to, sk_status *st)
 {
-    const int64_t of_first = b->rank == 3 ? b->dim[1] : 1; // rows for one step along dim 0
-    const int64_t each =
-        b->n_pieces ? (b->dim[0] + b->n_pieces - 1) / b->n_pieces * of_first : row + n;
     while (n > 0) {
-        const uint8_t *piece = b->n_pieces ? b->pieces[row / each] : b->source;
-        const int64_t at = row % each, m = each - at < n ? each - at : n;
-        SK_TRY(
-            write_piece(d, p, piece + (uint64_t)at * row_bytes, (uint64_t)m * row_bytes, to, st));
-        to += (uint64_t)m * row_bytes;
-        row += m;
-        n -= m;
+        int64_t here = n;
+        const uint8_t *from = sk_buf_rows(b, row, &here);
+        SK_TRY(write_piece(d, p, from, (uint64_t)here * row_bytes, to, st));
+        to += (uint64_t)here * row_bytes;
+        row += here;
+        n -= here;
     }
     return SK_OK;
 }
@@ -137,26 +132,31 @@ static sk_code upload_packed(sk_device *d, const sk_program *p, const sk_buf *b,
 static sk_code upload_plain(sk_device *d, const sk_program *p, const sk_buf *b, uint8_t *to,
                             sk_status *st)
 {
-    const int64_t rows = b->n_pieces ? b->dim[0] * (b->rank == 3 ? b->dim[1] : 1) : 1;
+    const int64_t rows = b->rank == 1 ? 1 : b->dim[0] * (b->rank == 3 ? b->dim[1] : 1);
     return write_rows(d, p, b, 0, rows, b->bytes / (uint64_t)rows, to, st);
 }
 
-/* Into pinned host memory. What is made is made at `raw` and copied whole: a kernel's stores over
- * the bus would go a few bytes at a time. */
+/* Into pinned host memory, which the device sees at `to`. What is made is made at `raw` and copied
+ * whole: a kernel's stores over the bus would go a few bytes at a time. */
 static sk_code upload_far(sk_device *d, const sk_program *p, const sk_buf *b, uint8_t *to,
                           uint8_t *raw, uint64_t raw_bytes, sk_status *st)
 {
     const int64_t rows = b->dim[0];
     const uint64_t row_bytes = b->bytes / (uint64_t)rows;
     const int64_t part = (int64_t)(raw_bytes / row_bytes);
-    uint64_t block;
+    uint8_t *host = (uint8_t *)d->table + (to - d->table_seen);
+    uint64_t block, at;
     const bool made = find_recipe(p, b->source, &block) != NULL;
-    if (!made) return upload_plain(d, p, b, to, st);
-    for (int64_t row = 0; row < rows; row += part) {
-        const int64_t n = rows - row < part ? rows - row : part;
+    for (int64_t row = 0, n; row < rows; row += n) {
+        n = rows - row < part ? rows - row : part;
+        at = (uint64_t)row * row_bytes;
+        if (!made) {
+            const uint8_t *from = sk_buf_rows(b, row, &n);
+            memcpy(host + at, from, (size_t)((uint64_t)n * row_bytes));
+            continue;
+        }
         SK_TRY(write_rows(d, p, b, row, n, row_bytes, raw, st));
-        SK_TRY(
-            sk_dev_copy(d->dev, to + (uint64_t)row * row_bytes, raw, (uint64_t)n * row_bytes, st));
+        SK_TRY(sk_dev_copy(d->dev, to + at, raw, (uint64_t)n * row_bytes, st));
     }
     return SK_OK;
 }
@@ -233,10 +233,10 @@ static sk_code pin_rings(sk_device *d, const sk_program *p, uint8_t **addr, sk_s
 
 static sk_code pin_tables(sk_device *d, const sk_program *p, uint8_t **addr, sk_status *st)
 {
-    uint8_t *seen = NULL;
     if (!d->sizes.tables) return SK_OK;
-    SK_TRY(sk_dev_pin(d->dev, d->sizes.tables, "a table in host memory", &d->table, &seen, st));
-    return sk_sizes_lay_out(p, SK_AREA_TABLES, seen, addr, &d->sizes.tables, st);
+    SK_TRY(sk_dev_pin(d->dev, d->sizes.tables, "a table in host memory", &d->table, &d->table_seen,
+                      st));
+    return sk_sizes_lay_out(p, SK_AREA_TABLES, d->table_seen, addr, &d->sizes.tables, st);
 }
 
 static sk_code take_memory(sk_device *d, const sk_program *p, uint8_t **addr, sk_status *st)

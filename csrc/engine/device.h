@@ -11,12 +11,13 @@
 
 typedef struct sk_device {
     sk_dev *dev;
-    uint8_t *weights; // packed matrices, vectors as they are
-    uint8_t *state;   // state, pending and control buffers
-    uint8_t *scratch; // transients, then scratch of the kernels, then counters
-    void *pinned;     // both rings
-    void *table;      // what stays in host memory, pinned; NULL: nothing
-    sk_done *done;    // the completion ring in it
+    uint8_t *weights;    // packed matrices, vectors as they are
+    uint8_t *state;      // state, pending and control buffers
+    uint8_t *scratch;    // transients, then scratch of the kernels, then counters
+    void *pinned;        // both rings
+    void *table;         // what stays in host memory, pinned; NULL: nothing
+    uint8_t *table_seen; // by the device
+    sk_done *done;       // the completion ring in it
     uint8_t *transients;
     sk_sizes sizes;
     sk_rings rings;

@@ -31,10 +31,21 @@ static sk_code whole_weights(const sk_plan *plan, size_t step, sk_status *st)
     return SK_OK;
 }
 
+/* The scratch and its counters are the main stream's. */
+static sk_code no_scratch_beside(const sk_plan *plan, size_t step, sk_status *st)
+{
+    const sk_step *s = &plan->steps[step];
+    if (!s->branch || sk_cuda_work_bytes(s->op, sk_plan_args(plan, step), INT32_MAX) == 0)
+        return SK_OK;
+    return SK_FAIL(st, SK_UNSUPPORTED, "%s on CUDA: expected no scratch in a step beside others",
+                   sk_ops[s->op].name);
+}
+
 sk_code sk_walk_check_step(const sk_plan *plan, size_t step, sk_status *st)
 {
     sk_code rc = sk_cuda_check(plan->steps[step].op, sk_plan_args(plan, step), st);
     if (rc == SK_OK) rc = whole_weights(plan, step, st);
+    if (rc == SK_OK) rc = no_scratch_beside(plan, step, st);
     if (rc != SK_OK && st && st->step < 0) st->step = (int32_t)step;
     return rc;
 }
@@ -160,7 +171,8 @@ static sk_code launch(cursor *c, size_t step, int32_t *n, sk_status *st)
     if (w->poison) SK_TRY(sk_dev_fill(w->dev, w->work, 0xff, w->work_bytes, st));
     SK_TRY(sk_dev_check(enqueue(c, step, *n, &l), sk_ops[s->op].name, (int32_t)step, st));
     if (w->direct) {
-        sk_code rc = sk_dev_sync(w->dev, st);
+        sk_code rc = s->branch ? sk_dev_join(w->dev, s->branch, st) : SK_OK;
+        if (rc == SK_OK) rc = sk_dev_sync(w->dev, st);
         if (rc != SK_OK && st && st->step < 0) st->step = (int32_t)step;
         SK_TRY(rc);
     }

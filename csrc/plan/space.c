@@ -186,7 +186,18 @@ sk_code sk_space_add_pieces(sk_space *sp, const char *name, int32_t dtype, int32
     SK_TRY(sk_mem_new((void **)&b->pieces, (size_t)n, sizeof *b->pieces, name, st));
     memcpy(b->pieces, pieces, (size_t)n * sizeof *pieces);
     b->n_pieces = n;
+    b->piece_rows = rows;
     return add_distances(sp, *out, at, st);
+}
+
+const uint8_t *sk_buf_rows(const sk_buf *b, int64_t row, int64_t *n)
+{
+    const int64_t of_first = b->rank == 3 ? b->dim[1] : 1; // rows for one step along dim 0
+    const uint64_t row_bytes = b->bytes / (uint64_t)(b->dim[0] * of_first);
+    const int64_t each = b->piece_rows * of_first;
+    if (!b->n_pieces) return b->source + (uint64_t)row * row_bytes;
+    if (*n > each - row % each) *n = each - row % each;
+    return b->pieces[row / each] + (uint64_t)(row % each) * row_bytes;
 }
 
 void sk_space_keep(sk_space *sp, int32_t buf, sk_keep keep, int32_t extra)

@@ -39,6 +39,7 @@ typedef struct sk_buf {
     const uint8_t *source; // weights: the bytes, borrowed from the checkpoint or owned by the space
     const uint8_t **pieces; // a weight in pieces: where each is, owned by the space; else NULL
     int32_t n_pieces;       // source is the first of them
+    int64_t piece_rows;     // entries of each along dim 0; the last one has what is left
     bool as_is;             // weights: no product multiplies by it, so no device reorders it
     bool sparse;            // weights: a pass reads a few rows of many, so they may stay far away
     bool computed;          // weights: the bytes are the space's own
@@ -80,6 +81,10 @@ SK_MUST_USE sk_code sk_space_add_pieces(sk_space *sp, const char *name, int32_t 
                                         const int64_t *dim, int64_t rows,
                                         const uint8_t *const *pieces, int32_t *out, int32_t *at,
                                         sk_status *st);
+
+/* Where the contents of a weight lie in the file from its row `row` on, counted through all of its
+ * matrices; *n, how many rows are wanted, becomes how many of them follow there. */
+const uint8_t *sk_buf_rows(const sk_buf *b, int64_t row, int64_t *n);
 
 /* Marks what of a state buffer is canonical. */
 void sk_space_keep(sk_space *sp, int32_t buf, sk_keep keep, int32_t extra);

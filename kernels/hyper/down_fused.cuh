@@ -50,6 +50,13 @@ template <typename D, int N> struct FusedDownRoom {
     }
 };
 
+/* What it has in shared memory beside that, by itself. */
+struct DownOwn {
+    double squares[32]; // by warp of scale_streams
+    float own[kOwnOutputs][32];
+    uint32_t last;
+};
+
 /* ---- a stream of a row ----------------------------------------------------------------------- */
 
 /* What lane `t.lane` of scale_streams adds up for w[1]. */
@@ -65,10 +72,8 @@ __device__ inline void own_lane(float (&acc)[kOwnOutputs], const down_views &v, 
 }
 
 /* The trees of scale_streams, whose warps this CTA's take turns to be. */
-__device__ inline void stream_of_row(const fused_down &a, int32_t r, int32_t i)
+__device__ inline void stream_of_row(const fused_down &a, int32_t r, int32_t i, DownOwn *room)
 {
-    __shared__ double room[32];
-    __shared__ float own_room[kOwnOutputs][32];
     const down_views &v = a.v;
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
     const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, warps = a.team / 32;
@@ -78,18 +83,18 @@ __device__ inline void stream_of_row(const fused_down &a, int32_t r, int32_t i)
         const double squares = warp_sum(lane_squares(s, v.n, t, v.wide));
         float acc[kOwnOutputs] = {};
         if (v.own) own_lane(acc, v, s, gain, i * v.n, t);
-        if (lane == 0) room[w] = squares;
+        if (lane == 0) room->squares[w] = squares;
 #pragma unroll
         for (int32_t o = 0; o < kOwnOutputs; o++) {
             const float sum = tree_sum(acc[o]);
-            if (lane == 0) own_room[o][w] = sum;
+            if (lane == 0) room->own[o][w] = sum;
         }
     }
     __syncthreads();
-    const double squares = warp_sum(lane < warps ? room[lane] : 0.0);
+    const double squares = warp_sum(lane < warps ? room->squares[lane] : 0.0);
     if (threadIdx.x == 0) v.factor[r][i] = norm_factor(squares, v.n, v.eps);
     for (int32_t o = warp; o < v.n_streams && v.own; o += kFusedWarps) {
-        const float sum = tree_sum(lane < warps ? own_room[o][lane] : 0.0f);
+        const float sum = tree_sum(lane < warps ? room->own[o][lane] : 0.0f);
         if (lane == 0) v.part[(static_cast<int64_t>(r) * v.n_streams + i) * v.n_streams + o] = sum;
     }
 }
@@ -191,27 +196,28 @@ __device__ inline void finish_group(const fused_down &a, const DownShape &s, int
 
 /* Counts the CTA in at groups [from, to), behind all that its threads have written. Returns those,
  * a bit each, to which it comes last of `all`: what the others have written is there. */
-__device__ inline uint32_t arrive(uint32_t *arrived, int32_t from, int32_t to, uint32_t all)
+__device__ inline uint32_t arrive(uint32_t *arrived, int32_t from, int32_t to, uint32_t all,
+                                  uint32_t *last)
 {
-    __shared__ uint32_t last;
     const int32_t group = from + static_cast<int32_t>(threadIdx.x);
-    if (threadIdx.x == 0) last = 0;
+    if (threadIdx.x == 0) *last = 0;
     __threadfence();
     __syncthreads();
     if (group < to && atomicAdd(arrived + group, 1u) + 1 == all) {
         arrived[group] = 0;
-        atomicOr(&last, 1u << group);
+        atomicOr(last, 1u << group);
     }
     __syncthreads();
     __threadfence();
-    return last;
+    return *last;
 }
 
 /* Grid: rows x streams, then slices x groups of tiles. */
 template <typename D, int N>
 __global__ void __launch_bounds__(32 * kFusedWarps, 1) down_fused(const fused_down a, pass p)
 {
-    extern __shared__ __align__(1024) uint8_t bytes[];
+    extern __shared__ __align__(16) uint8_t bytes[];
+    __shared__ DownOwn room;
     const DownShape s = down_shape<D>(a);
     const int32_t norms = a.capacity * a.v.n_streams, at = static_cast<int32_t>(blockIdx.x) - norms;
     const int32_t group = at / s.slices, slice = at % s.slices;
@@ -223,11 +229,12 @@ __global__ void __launch_bounds__(32 * kFusedWarps, 1) down_fused(const fused_do
         return;
     }
     if (at < 0)
-        stream_of_row(a, r, static_cast<int32_t>(blockIdx.x) % a.v.n_streams);
+        stream_of_row(a, r, static_cast<int32_t>(blockIdx.x) % a.v.n_streams, &room);
     else
         slice_of_tiles<D, N>(a, s, group, slice, live, bytes);
-    const uint32_t ends = arrive(a.arrived, at < 0 ? 0 : group, at < 0 ? s.groups : group + 1,
-                                 static_cast<uint32_t>(s.slices + live * a.v.n_streams));
+    const uint32_t ends =
+        arrive(a.arrived, at < 0 ? 0 : group, at < 0 ? s.groups : group + 1,
+               static_cast<uint32_t>(s.slices + live * a.v.n_streams), &room.last);
     for (int32_t g = 0; g < s.groups; g++)
         if (ends >> g & 1) finish_group(a, s, g, live);
 }

@@ -13,6 +13,7 @@ namespace sk
 {
 
 constexpr size_t kFusedShared = 227 * 1024;
+constexpr size_t kDownShared = kFusedShared - (sizeof(DownOwn) + 15) / 16 * 16;
 
 /* Calls f<Format, groups of eight rows>. */
 template <typename D, template <typename, int> typename F, typename... Args>
@@ -75,7 +76,7 @@ template <typename D, int N> struct RunDown {
         const DownShape s = down_shape<D>(a);
         const int64_t bytes = FusedDownRoom<D, N>::bytes(s.elems);
         const int32_t ctas = a.capacity * a.v.n_streams + s.slices * s.groups;
-        if (bytes > static_cast<int64_t>(kFusedShared)) return kNotFused;
+        if (bytes > static_cast<int64_t>(kDownShared)) return kNotFused;
         return launch(l, down_fused<D, N>, dim3(static_cast<unsigned>(ctas)),
                       dim3(32 * kFusedWarps), static_cast<size_t>(bytes), a, p);
     }
@@ -115,7 +116,7 @@ template <typename D, int N> struct RunSetup {
     static int32_t run()
     {
         const int32_t e = allow_shared(mix_fused<D, N>, kFusedShared);
-        return e ? e : allow_shared(down_fused<D, N>, kFusedShared);
+        return e ? e : allow_shared(down_fused<D, N>, kDownShared);
     }
 };
 

@@ -76,7 +76,7 @@ __device__ inline void store_sums(float *to, const float (&sums)[N][4]) // [16][
 template <typename D, int N>
 __global__ void __launch_bounds__(32 * kFusedWarps, 1) mix_fused(const fused_mix a, pass p)
 {
-    extern __shared__ __align__(1024) uint8_t bytes[];
+    extern __shared__ __align__(16) uint8_t bytes[];
     using Room = FusedMixRoom<D, N>;
     constexpr int32_t kCols = Room::kCols;
     const int32_t streams = a.v.n_streams, of_stream = Room::weight_bytes(a.k);

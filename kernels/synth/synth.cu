@@ -3,7 +3,7 @@
 #include "base/synth.h"
 #include "kernels/sk_kernels.h"
 
-#include <cuda_runtime.h>
+#include "kernels/common/launch.cuh"
 
 namespace sk
 {
@@ -23,15 +23,16 @@ __global__ void __launch_bounds__(kThreads)
 extern "C" int32_t sk_k_synth(const struct sk_synth *recipe, uint64_t first, uint64_t n,
                               uint8_t *out, struct CUstream_st *stream)
 {
-    for (uint64_t done = 0; done < n;) {
+    sk_launch l = {};
+    int32_t e = 0;
+    l.stream = stream;
+    for (uint64_t done = 0; done < n && e == 0;) {
         const uint64_t left = n - done, most = sk::kMost * sk::kThreads;
         const uint64_t now = left < most ? left : most;
-        const unsigned grid = static_cast<unsigned>((now + sk::kThreads - 1) / sk::kThreads);
-        sk::synth<<<grid, sk::kThreads, 0, stream>>>(
-            *recipe, first + done, now, out + done * static_cast<uint64_t>(recipe->block_bytes));
-        const cudaError_t e = cudaGetLastError();
-        if (e != cudaSuccess) return static_cast<int32_t>(e);
+        const auto ctas = static_cast<unsigned>((now + sk::kThreads - 1) / sk::kThreads);
+        e = sk::launch(&l, sk::synth, dim3(ctas), dim3(sk::kThreads), 0, *recipe, first + done, now,
+                       out + done * static_cast<uint64_t>(recipe->block_bytes));
         done += now;
     }
-    return 0;
+    return e;
 }

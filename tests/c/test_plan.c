@@ -458,6 +458,39 @@ static void pieces_of_a_weight(void)
     }
 }
 
+/* The last piece may be shorter than the others by more than there are pieces. */
+static void rows_of_pieces(void)
+{
+    enum { EACH = 1024, N = 4, LAST = 1000, WIDE = 2, ROWS = 3 * EACH + LAST };
+    static float far[N][EACH + 1][WIDE]; // with a gap behind each
+    const int64_t dim[3] = {ROWS, WIDE, 1};
+    const uint8_t *pieces[N];
+    world w;
+    int32_t out, at;
+    make(&w);
+    for (int i = 0; i < N; i++) {
+        for (int r = 0; r < EACH; r++) far[i][r][0] = (float)(i * EACH + r);
+        pieces[i] = (const uint8_t *)far[i];
+    }
+    for (int32_t rank = 2; rank <= 3; rank++) { // [rows, 2], or as many matrices [2, 1]
+        const int64_t of_first = rank == 3 ? WIDE : 1;
+        const sk_buf *b;
+        SK_EXPECT_OK(sk_space_add_pieces(&w.space, rank == 2 ? "plane" : "matrices", SK_F32, rank,
+                                         dim, EACH, pieces, &out, &at, &w.st),
+                     &w.st);
+        b = &w.space.bufs[out];
+        for (int64_t row = 0, n; row < ROWS; row += n / of_first) {
+            n = 700 * of_first;
+            if (row + 700 > ROWS) n = (ROWS - row) * of_first;
+            const uint8_t *from = sk_buf_rows(b, row * of_first, &n);
+            SK_EXPECT(n > 0 && n % of_first == 0);
+            for (int64_t k = 0; k < n / of_first; k++)
+                SK_EXPECT(((const float *)(const void *)from)[k * WIDE] == (float)(row + k));
+        }
+    }
+    drop(&w);
+}
+
 static void every_allocation_may_fail(void) { SK_EACH_FAULT(build_once, NULL); }
 
 const sk_test sk_tests_plan[] = {
@@ -477,6 +510,7 @@ const sk_test sk_tests_plan[] = {
     {"buffers_have_one_name_and_a_size", buffers_have_one_name_and_a_size},
     {"the_digest_covers_what_is_computed", the_digest_covers_what_is_computed},
     {"pieces_of_a_weight", pieces_of_a_weight},
+    {"rows_of_pieces", rows_of_pieces},
     {"every_allocation_may_fail", every_allocation_may_fail},
     {0},
 };

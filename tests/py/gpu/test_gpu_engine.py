@@ -401,7 +401,7 @@ def test_types_of_the_ring(llama: Path, tmp_path: Path, kind: str) -> None:
 
 def test_a_context_that_does_not_fit(llama: Path, tmp_path: Path) -> None:
     path = tiny.write(tmp_path / "m.gguf", tiny.Shape(types=TYPES, ctx=2**22))
-    numbers = r"weights \d+, request state \d+, transients and scratch \d+ bytes"
+    numbers = r"weights \d+, request state \d+, transients and scratch \d+, staging \d+ bytes"
     with engine(llama) as e:
         before = 0
         for attempt in range(4):
