@@ -2,10 +2,12 @@
 the bytes of weights that it reads, and where the time goes.
 
     PYTHONPATH=python python benchmarks/flash_round.py [--layers 8] [--quant iq3_s]
-        [--drafters none,planted:4,mtp:4] [--out benchmarks/results/flash_round.jsonl]
+        [--drafters none,planted:4,mtp:4] [--routing uniform] [--fused]
+        [--out benchmarks/results/flash_round.jsonl]
 
-Random experts are chosen evenly, so P rows of a pass choose E (1 - (1 - k/E)^P) of E experts between
-them; the bound counts so many, all other matrices once, and no table that rows are gathered from."""
+Routes are forced, so that rows go to the same experts whatever is left out ahead of them. Of evenly
+chosen ones P rows of a pass have E (1 - (1 - k/E)^P) of E experts between them; the bound counts so
+many, all other matrices once, and no table that rows are gathered from."""
 
 from __future__ import annotations
 
@@ -43,6 +45,8 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--samples", type=int, default=30, help="of every op left out; 0: none")
+    parser.add_argument("--routing", default="uniform", choices=("uniform", "profile", "own"))
+    parser.add_argument("--fused", action="store_true")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     ck = stoker.synthetic(
@@ -52,7 +56,11 @@ def main() -> None:
     experts, top = (ck.metadata[f"{arch}.expert_{key}"] for key in ("count", "used_count"))
     for drafter in args.drafters.split(","):
         begin = time.perf_counter()
-        with stoker.Engine(ck, drafter, "cuda:0", context=args.context) as e:
+        routing = None if args.routing == "own" else args.routing
+        with stoker.Engine(
+            ck, drafter, "cuda:0", context=args.context, fused=args.fused,
+            forced=stoker.Forced(routing),
+        ) as e:  # fmt: skip
             record = measure(e, args, top / experts)
         record |= {"layers": args.layers, "quant": args.quant, "ple_rows": args.ple_rows}
         show(record, time.perf_counter() - begin)

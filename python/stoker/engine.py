@@ -554,7 +554,7 @@ class Engine:
 
     def draft(self, ids: Ids | str, n: int | None = None) -> list[int]:
         """What the drafter proposes after ids, greedily: at most n tokens (default: its K), perhaps
-        none. Needs an idle engine."""
+        none. Where acceptance is forced, what is planted instead. Needs an idle engine."""
         most = self.drafter.proposals
         n = most if n is None else n
         if not isinstance(n, int) or not 0 <= n <= most:
