@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--samples", type=int, default=30, help="of every op left out; 0: none")
-    parser.add_argument("--routing", default="uniform", choices=("uniform", "profile", "own"))
+    parser.add_argument("--routing", default="uniform", choices=("uniform", "own"))
     parser.add_argument("--fused", action="store_true")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
