@@ -44,13 +44,13 @@ static inline int64_t sk_hyper_slices(const sk_hyper_down_args *a)
 {
     const sk_hyper_product second = sk_hyper_product_of(a, 1);
     const int32_t dtype = a->w[0].dtype;
-    const int64_t k = a->w[0].dim[1];
+    const int64_t k = a->w[0].dim[1], unit = sk_part_unit(dtype, k);
     if (a->s.dim[0] > SK_HYPER_FUSED_ROWS || a->w[0].dim[0] > SK_HYPER_FUSED_LOW ||
         (dtype != SK_F16 && dtype != SK_BF16 && dtype != SK_Q8_0) ||
         sk_hyper_product_of(a, 0) != SK_HYPER_PARTS ||
         (second != SK_HYPER_NONE && second != SK_HYPER_OWN))
         return 0;
-    return k / sk_part_unit(dtype, k);
+    return unit > 0 ? k / unit : 0;
 }
 
 static inline sk_hyper_scratch sk_hyper_scratch_of(const sk_hyper_down_args *a)
