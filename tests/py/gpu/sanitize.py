@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
+FLASH = HERE.parent.parent / "data" / "flash_tiny"
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "oracle")]
 
 import numpy as np  # noqa: E402
@@ -112,6 +113,33 @@ def routing() -> None:
     print("routing", flush=True)
 
 
+def blocks() -> None:
+    for ratio in sparse.RATIOS[:2]:
+        sparse.test_index_append(28, ratio)
+        sparse.test_block_topk(3, 7, ratio)
+        sparse.test_attend_blocks(True, 4, 2, 32, ratio)
+    print("blocks", flush=True)
+
+
+def connections() -> None:
+    for kind in ("F16", "Q8_0", "Q4_K"):
+        sparse.test_hyper_down(kind, "F32")
+        sparse.test_hyper_mix(kind)
+        print("connections", kind, flush=True)
+    sparse.test_hyper_connections_in_one_launch_each("F16")
+    print("connections in one launch each", flush=True)
+
+
+def flash() -> None:
+    """The stored model: rounds that draft and rounds that do not, both forms of hyper-connections,
+    the table in either memory."""
+    for drafter, options in (("none", {}), ("mtp:3", {"fused": True}),
+                             ("mtp:3", {"embedding_table": "ram"})):  # fmt: skip
+        with engines.engine(FLASH, drafter, slots=2, **options) as e:
+            engines.trace(e, range(10, 40), 6)
+        print("flash", drafter, options, flush=True)
+
+
 def rounds(folder: Path) -> None:
     for name in ("llama", "gemma3"):
         path = tiny.write(folder / f"{name}.gguf", engines.SHAPES[name], seed=1)
@@ -123,7 +151,11 @@ def rounds(folder: Path) -> None:
             print("rounds", name, drafter, flush=True)
 
 
-PARTS = {f.__name__: f for f in (products, teams, vocabulary, mixtures, attention, hybrid, routing)}
+PARTS = {
+    f.__name__: f
+    for f in (products, teams, vocabulary, mixtures, attention, hybrid, blocks, routing,
+              connections, flash)
+}  # fmt: skip
 
 
 def main() -> None:
