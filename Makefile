@@ -125,7 +125,7 @@ HYBRID   := tests/c/emulated_cuda.o tests/c/emulated_ops.o tests/c/hybrid_emulat
 # With the definitions of the ops, out of the C tests' objects.
 DEFINED  := $(patsubst %.c,build/c/plain/%.o, \
               $(filter csrc/base/% csrc/op/%,$(filter-out csrc/op/cuda/%,$(SOURCES))) \
-              csrc/op/cuda/sizes.c)
+              csrc/op/cuda/sizes.c csrc/op/cuda/check.c)
 EMULATED_FLAGS := -std=c++17 -O1 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=off \
                   -U_FORTIFY_SOURCE -fno-extern-tls-init -Icsrc -I. -isystem $(dir $(CUDA_HEADER)) \
                   -include tests/c/emulated_cuda.h

@@ -7,7 +7,7 @@
 #include "kernels/attend/append.cuh"
 #include "kernels/attend/chunk.cuh"
 #include "kernels/attend/decode.cuh"
-#include "kernels/common/setup.h"
+#include "kernels/common/setup.cuh"
 
 namespace sk
 {
@@ -155,15 +155,6 @@ static int32_t launch_wide(attend_task t, const sk_launch *l, int64_t n_kv)
                       false);
 }
 
-template <typename Kernel> static int32_t raise(Kernel *kernel, int32_t shared)
-{
-    cudaError_t rc =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-    if (rc == cudaSuccess)
-        rc = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    return rc;
-}
-
 } // namespace sk
 
 extern "C" int32_t sk_k_attend(const sk_attend_args *a, const sk_launch *l)
@@ -185,12 +176,12 @@ extern "C" int32_t sk_k_rope_attend(const sk_rope_attend_args *a, const sk_launc
 
 extern "C" int32_t sk_setup_attend(void)
 {
-    int32_t rc = sk::raise(sk::attend_chunk<true>, sk::kSharedMost);
-    if (rc == 0) rc = sk::raise(sk::attend_chunk<false>, sk::kSharedMost);
-    if (rc == 0) rc = sk::raise(sk::attend_decode<64>, sk::kSharedMost);
-    if (rc == 0) rc = sk::raise(sk::attend_decode<128>, sk::kSharedMost);
-    if (rc == 0) rc = sk::raise(sk::attend_decode<256>, sk::kSharedMost);
-    if (rc == 0) rc = sk::raise(sk::attend_merge, 0);
-    if (rc == 0) rc = sk::raise(sk::attend_append, 0);
+    int32_t rc = sk::allow_shared(sk::attend_chunk<true>, sk::kSharedMost);
+    if (rc == 0) rc = sk::allow_shared(sk::attend_chunk<false>, sk::kSharedMost);
+    if (rc == 0) rc = sk::allow_shared(sk::attend_decode<64>, sk::kSharedMost);
+    if (rc == 0) rc = sk::allow_shared(sk::attend_decode<128>, sk::kSharedMost);
+    if (rc == 0) rc = sk::allow_shared(sk::attend_decode<256>, sk::kSharedMost);
+    if (rc == 0) rc = sk::allow_shared(sk::attend_merge, 0);
+    if (rc == 0) rc = sk::allow_shared(sk::attend_append, 0);
     return rc;
 }

@@ -24,15 +24,13 @@ template <typename... Kernels> int32_t prefer_shared_all(Kernels... kernels)
     return first;
 }
 
-/* Dynamic shared memory beyond what a kernel has by itself. */
-template <typename F> int32_t allow_shared(F *kernel, size_t bytes)
+/* The same, and so many bytes of dynamic shared memory; with what the kernel has by itself they may
+ * not be more than a CTA can have. */
+template <typename... Params> int32_t allow_shared(void (*kernel)(Params...), size_t bytes)
 {
     const auto e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         static_cast<int>(bytes));
-    if (e != cudaSuccess) return static_cast<int32_t>(e);
-    // One carve-out for all kernels of a round: changing it drains the multiprocessor.
-    return static_cast<int32_t>(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
+    return e == cudaSuccess ? prefer_shared(kernel) : static_cast<int32_t>(e);
 }
 
 } // namespace sk

@@ -118,14 +118,9 @@ extern "C" int32_t sk_k_expert_sum(const sk_expert_sum_args *o, const sk_launch 
 
 extern "C" int32_t sk_setup_experts(void)
 {
-    int32_t e = static_cast<int32_t>(
-        cudaFuncSetAttribute(sk::list_routes, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(sk::list_bytes(sk::kSortedRoutes))));
-    if (!e)
-        e = static_cast<int32_t>(cudaFuncSetAttribute(sk::list_many_routes,
-                                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                      static_cast<int>(sizeof(sk::many_shared))));
-    if (!e) e = sk::prefer_shared_all(sk::list_routes, sk::list_many_routes, sk::sum_experts);
+    int32_t e = sk::allow_shared(sk::list_routes, sk::list_bytes(sk::kSortedRoutes));
+    if (!e) e = sk::allow_shared(sk::list_many_routes, sizeof(sk::many_shared));
+    if (!e) e = sk::prefer_shared(sk::sum_experts);
 #define X(name)                                                                                    \
     if (!e) e = sk_experts_##name.setup();
     SK_SHORT_FORMATS(X)

@@ -464,10 +464,7 @@ template <typename D, bool Glu> int32_t launch_experts(ExpertArgs a, const sk_la
 template <typename D, bool Glu> int32_t setup_experts_of()
 {
     const int32_t there = shared_there(), most = ExpertShared<D>::kBytes(kWarpsOf<D>);
-    const auto e = cudaFuncSetAttribute(
-        experts<D, Glu>, cudaFuncAttributeMaxDynamicSharedMemorySize, there < most ? there : most);
-    if (e != cudaSuccess) return static_cast<int32_t>(e);
-    return prefer_shared(experts<D, Glu>);
+    return allow_shared(experts<D, Glu>, static_cast<size_t>(there < most ? there : most));
 }
 
 template <typename D> int32_t setup_experts()

@@ -86,6 +86,7 @@ __device__ inline void stream_of_row(const fused_down &a, int32_t r, int32_t i, 
         if (lane == 0) room->squares[w] = squares;
 #pragma unroll
         for (int32_t o = 0; o < kOwnOutputs; o++) {
+            if (!v.own || o >= v.n_streams) break;
             const float sum = tree_sum(acc[o]);
             if (lane == 0) room->own[o][w] = sum;
         }

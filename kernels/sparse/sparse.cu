@@ -29,10 +29,9 @@ extern "C" int32_t sk_k_attend_blocks(const sk_attend_blocks_args *a, const sk_l
 
 extern "C" int32_t sk_setup_sparse(void)
 {
-    const int32_t rc = static_cast<int32_t>(
-        cudaFuncSetAttribute(sk::attend_listed, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             sk::kListedShared - sk::kSplit * 4));
+    const int32_t rc =
+        sk::allow_shared(sk::attend_listed, sk::kListedShared - sk::kSplit * sizeof(int32_t));
     if (rc != 0) return rc;
     return sk::prefer_shared_all(sk::append_keys, sk::pool_keys, sk::score_blocks,
-                                 sk::choose_blocks, sk::attend_listed, sk::merge_listed);
+                                 sk::choose_blocks, sk::merge_listed);
 }

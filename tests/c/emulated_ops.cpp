@@ -5,6 +5,7 @@
 
 extern "C" {
 #include "op/cpu/cpu.h"
+#include "op/cuda/cuda.h"
 }
 
 #include "kernels/sk_kernels.h"
@@ -13,6 +14,11 @@ extern "C" {
 /* The launchers that a test program has; those of other ops are nowhere called. */
 #define SK_OP(name, fields) __attribute__((weak)) decltype(sk_k_##name) sk_k_##name;
 #include "op/ops.def"
+
+const sk_cuda_fn sk_cuda_ops[SK_OP_COUNT] = {
+#define SK_OP(name, fields) reinterpret_cast<sk_cuda_fn>(sk_k_##name),
+#include "op/ops.def"
+};
 
 namespace emulated
 {
@@ -29,17 +35,6 @@ const How kHows[] = {
     {"with room", kAscending, true, false, 3},
     {"apart with room", kDescending, false, true, 5},
 };
-
-using Launcher = int32_t (*)(const void *, const sk_launch *);
-
-Launcher launcher_of(enum sk_op op)
-{
-    static const Launcher all[] = {
-#define SK_OP(name, fields) reinterpret_cast<Launcher>(sk_k_##name),
-#include "op/ops.def"
-    };
-    return all[op];
-}
 
 size_t row_bytes(const Argument &a)
 {
@@ -144,26 +139,6 @@ struct Bound {
         return r;
     }
 };
-
-uint64_t work_bytes(const Op &o, const void *args, int32_t ctx_bound)
-{
-    switch (o.op) {
-    case SK_OP_block_topk:
-        return sk_k_block_topk_work(static_cast<const sk_block_topk_args *>(args), ctx_bound);
-    case SK_OP_attend_blocks:
-        return sk_k_attend_blocks_work(static_cast<const sk_attend_blocks_args *>(args), ctx_bound);
-    case SK_OP_hyper_down:
-        return sk_k_hyper_down_work(static_cast<const sk_hyper_down_args *>(args));
-    case SK_OP_hyper_mix:
-        return sk_k_hyper_mix_work(static_cast<const sk_hyper_mix_args *>(args));
-    case SK_OP_linear_argmax: {
-        const sk_view &x = static_cast<const sk_linear_argmax_args *>(args)->x;
-        return sk_k_linear_work(x.dim[0], x.dim[1], 0, 0);
-    }
-    default:
-        return 0;
-    }
-}
 
 /* The weights of a step as its kernels want them. */
 void pack_weights(const Op &o, Bound &b, std::vector<std::unique_ptr<Memory>> &packed)
@@ -310,7 +285,7 @@ Results computed(const Op &o, const How &how, int32_t ctx_bound)
     std::vector<std::unique_ptr<Memory>> packed;
     const sk_field *fields = sk_ops[o.op].fields;
     Bound b(o, how);
-    const uint64_t bytes = work_bytes(o, b.args, ctx_bound);
+    const uint64_t bytes = sk_cuda_work_bytes(o.op, b.args, ctx_bound);
     Memory work(static_cast<size_t>(bytes)), sync(4 * SK_SYNC_WORDS);
     sk_launch l = {};
     memset(sync.p, 0, 4 * SK_SYNC_WORDS);
@@ -335,7 +310,7 @@ Results computed(const Op &o, const How &how, int32_t ctx_bound)
         if (!p || constant || is_read_early(fields[i], how)) continue;
         setting.dependent.push_back({p->memory.p, static_cast<size_t>(p->items) * p->step});
     }
-    if (launcher_of(o.op)(b.args, &l) != 0) fail("the launch is refused");
+    if (sk_cuda_ops[o.op](b.args, &l) != 0) fail("the launch is refused");
     for (int i = 0; i < SK_SYNC_WORDS; i++)
         if (l.sync[i] != 0) fail("words of sync are not zero again");
     if (!work.intact()) fail("a write in front of the scratch");
