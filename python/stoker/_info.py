@@ -24,7 +24,8 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu() -> dict[str, Any]:
+def cpu() -> dict[str, Any]:
+    """The processor: model, machine, threads that this process may use, features."""
     model, flags = platform.processor() or platform.machine(), set()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -76,6 +77,6 @@ def info() -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {p: _version(p) for p in ("numpy", "tokenizers", "jinja2", "rich")},
         "build": _native.build_info(),
-        "cpu": _cpu(),
+        "cpu": cpu(),
         **_devices(),
     }

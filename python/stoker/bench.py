@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import _native, floor
+from ._info import cpu
 from ._rounds import Case, Lengths, Record, Rounds, Run, Source
 from ._spec import checkpoint_of
 from .checkpoint import Checkpoint
@@ -164,7 +165,8 @@ def _provenance(checkpoint: Checkpoint, source: Source) -> Record:
         "kind": "bench_round", "record": "provenance",
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "stoker": _native.__version__, "build": _native.build_info(), "revision": floor.revision(),
-        "python": platform.python_version(), "platform": platform.platform(),
+        "python": platform.python_version(), "platform": platform.system(),
+        "cpu": cpu(),
         "model": {
             "name": os.path.basename(checkpoint.path), "format": checkpoint.format,
             "architecture": checkpoint.architecture, "bytes": checkpoint.nbytes,

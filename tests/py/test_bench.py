@@ -73,6 +73,7 @@ def test_the_provenance(records: list[Record], flash: tuple[Path, Geometry]) -> 
     assert head["timed"].startswith("a round by the host's clock")
     for key in ("date", "stoker", "build", "revision", "python", "platform", "samples", "steady_s"):
         assert key in head
+    assert head["cpu"] == stoker.info()["cpu"] and head["cpu"]["threads"] >= 1
     model = head["model"]
     assert (model["name"], model["format"]) == ("tiny", "safetensors")
     assert len(model["directory_sha256"]) == 64
