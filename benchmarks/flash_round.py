@@ -2,7 +2,7 @@
 the bytes of weights that it reads, and where the time goes.
 
     PYTHONPATH=python python benchmarks/flash_round.py [--layers 8] [--quant iq3_s]
-        [--drafters none,planted:4,mtp:4] [--routing uniform] [--fused]
+        [--drafters none,planted:4,mtp:4] [--routing uniform] [--no-fused]
         [--out benchmarks/results/flash_round.jsonl]
 
 Routes are forced, so that rows go to the same experts whatever is left out ahead of them. Of evenly
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--samples", type=int, default=30, help="of every op left out; 0: none")
     parser.add_argument("--routing", default="uniform", choices=("uniform", "own"))
-    parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--no-fused", action="store_true")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     ck = stoker.synthetic(
@@ -58,7 +58,7 @@ def main() -> None:
         begin = time.perf_counter()
         routing = None if args.routing == "own" else args.routing
         with stoker.Engine(
-            ck, drafter, "cuda:0", context=args.context, fused=args.fused,
+            ck, drafter, "cuda:0", context=args.context, fused=not args.no_fused,
             forced=stoker.Forced(routing),
         ) as e:  # fmt: skip
             record = measure(e, args, top / experts)

@@ -45,12 +45,14 @@ typedef struct sk_launch {
 #define SK_OP(name, fields) int32_t sk_k_##name(const sk_##name##_args *a, const sk_launch *l);
 #include "op/ops.def"
 
-/* Several steps in one launch, with the results of one after the other. round_open: `none` or
+/* Several steps in fewer launches, with the results of one after the other. round_open: `none` or
  * `planted` is NULL. */
 int32_t sk_k_round_open(const sk_ctl_read_args *ctl, const sk_commit_args *commit,
                         const sk_draft_none_args *none, const sk_draft_planted_args *planted,
                         const sk_round_rows_args *rows, const sk_launch *l);
 int32_t sk_k_round_close(const sk_accept_args *accept, const sk_publish_args *publish,
+                         const sk_launch *l);
+int32_t sk_k_inject_down(const sk_hyper_inject_args *inject, const sk_hyper_down_args *down,
                          const sk_launch *l);
 
 /* Raises the limits that kernels need (dynamic shared memory, carve-out); once per device, before

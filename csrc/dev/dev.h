@@ -76,7 +76,7 @@ SK_MUST_USE sk_code sk_dev_open(sk_dev **out, int32_t index, sk_status *st);
 void sk_dev_close(sk_dev *d);
 
 struct CUstream_st *sk_dev_stream(const sk_dev *d);
-/* The side stream of plan branch 1 .. SK_DEV_BRANCHES, made at open; NULL for any other number. */
+/* Side stream 1 .. SK_DEV_BRANCHES, made at open; NULL for any other number. */
 struct CUstream_st *sk_dev_branch_stream(sk_dev *d, int32_t branch);
 const sk_dev_info *sk_dev_about(const sk_dev *d);
 

@@ -104,19 +104,24 @@ static sk_code build_round(sk_program *p, int32_t n_rows, bool full, sk_status *
     sk_round_vals v;
     sk_view x, chosen;
     sk_builder b;
+    int32_t beside = 0;
     r->n_rows = n_rows;
     r->full = full;
     r->logits = -1;
     sk_plan_init(&r->plan, full ? "round" : "round.greedy", &p->space);
     sk_b_init(&b, &p->space, &r->plan, act_type(o), n_rows, st);
     sk_round_begin(&b, &p->rb);
+    // Nothing that drafts looks at the target's state.
+    if (p->mtp) beside = sk_b_fork(&b);
     sk_model_commit(p->model, &b, sk_b_buf(&b, p->rb.kept));
+    sk_b_main(&b);
     // The last round may have had more rows than this one has room for.
     if (p->mtp) sk_mtp_commit(p->mtp, &b, &p->rb, p->n_rows);
     sk_round_draft(&b, &p->rb, &o->drafter, sk_model_config(p->model)->vocab, &v);
     if (p->mtp) sk_mtp_draft(p->mtp, &b, &p->rb, &v);
     sk_round_replant(&b, &p->rb, &o->drafter, sk_model_config(p->model)->vocab, &v);
     sk_round_rows(&b, &p->rb, p->width, &v);
+    if (p->mtp) sk_b_join(&b, beside);
     x = sk_model_trunk(
         p->model, &b,
         &(sk_trunk){.ids = v.ids, .tokens = p->rb.tokens, .gather_beside = o->table_in_ram});

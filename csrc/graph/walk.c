@@ -14,6 +14,7 @@ uint64_t sk_walk_work_bytes(const sk_plan *plan, int32_t ctx_bound)
 }
 
 _Static_assert(SK_OP_COUNT <= 64, "sk_walk.omit has a bit for every op");
+_Static_assert(SK_LANES <= SK_DEV_BRANCHES, "a lane is a side stream");
 
 /* A packed weight has no inside that a view could begin at. */
 static sk_code whole_weights(const sk_plan *plan, size_t step, sk_status *st)
@@ -92,8 +93,8 @@ typedef struct cursor {
     const sk_walk *w;
     const sk_bound *b;
     int32_t ctx_bound;
-    sk_stage to;
-    bool alone; // one step, and none that goes out with it
+    sk_stage from, to;
+    bool alone; // one step, on the main stream, and none that goes out with it
     int64_t before, settled;
 } cursor;
 
@@ -136,6 +137,12 @@ bool sk_walk_opens_early(enum sk_op op)
            op == SK_OP_linear_add || op == SK_OP_linear_parts;
 }
 
+/* The side stream of a step; 0: the main one. */
+static int32_t lane_of(const sk_plan *plan, const sk_step *s)
+{
+    return s->branch ? plan->branches[s->branch - 1].lane : 0;
+}
+
 static int32_t enqueue(const cursor *c, size_t step, int32_t n, const sk_launch *l)
 {
     enum sk_op ops[SK_CUDA_GROUP_MAX];
@@ -153,9 +160,10 @@ static sk_code launch(cursor *c, size_t step, int32_t *n, sk_status *st)
 {
     const sk_walk *w = c->w;
     const sk_step *s = &c->b->plan->steps[step];
+    const int32_t lane = c->alone ? 0 : lane_of(c->b->plan, s);
     const bool edge = w->edges && !w->direct && !w->poison && !s->branch && c->before >= 0;
     const sk_launch l = {
-        .stream = s->branch ? sk_dev_branch_stream(w->dev, s->branch) : sk_dev_stream(w->dev),
+        .stream = lane ? sk_dev_branch_stream(w->dev, lane) : sk_dev_stream(w->dev),
         .work = w->work,
         .work_bytes = w->work_bytes,
         .sync = w->sync,
@@ -171,7 +179,7 @@ static sk_code launch(cursor *c, size_t step, int32_t *n, sk_status *st)
     if (w->poison) SK_TRY(sk_dev_fill(w->dev, w->work, 0xff, w->work_bytes, st));
     SK_TRY(sk_dev_check(enqueue(c, step, *n, &l), sk_ops[s->op].name, (int32_t)step, st));
     if (w->direct) {
-        sk_code rc = s->branch ? sk_dev_join(w->dev, s->branch, st) : SK_OK;
+        sk_code rc = lane ? sk_dev_join(w->dev, lane, st) : SK_OK;
         if (rc == SK_OK) rc = sk_dev_sync(w->dev, st);
         if (rc != SK_OK && st && st->step < 0) st->step = (int32_t)step;
         SK_TRY(rc);
@@ -183,15 +191,27 @@ static sk_code launch(cursor *c, size_t step, int32_t *n, sk_status *st)
     return w->poison ? poison(c, step, st) : SK_OK;
 }
 
-/* Forks and joins that stand before a step. Behind one, the next step waits for a whole stream. */
-static sk_code forks_and_joins(cursor *c, int32_t step, sk_status *st)
+/* Does a walk of these stages come by the step? */
+static bool comes_by(const sk_plan *plan, int32_t step, sk_stage from, sk_stage to)
+{
+    return (size_t)step < plan->n_steps && plan->steps[step].stage >= from &&
+           plan->steps[step].stage <= to;
+}
+
+/* Forks and joins that stand before a step. Behind a join the next step waits for whole streams;
+ * behind a fork it may start early as ever, as it is the branch that waits. `end`: all that is open
+ * is joined, also what the plan joins in a later stage. */
+static sk_code forks_and_joins(cursor *c, int32_t step, bool end, sk_status *st)
 {
     const sk_plan *plan = c->b->plan;
     for (size_t i = 0; i < plan->n_branches; i++) {
         const sk_branch *br = &plan->branches[i];
-        if (br->join == step) SK_TRY(sk_dev_join(c->w->dev, br->number, st));
-        if (br->fork == step) SK_TRY(sk_dev_fork(c->w->dev, br->number, st));
-        if (br->join == step || br->fork == step) c->before = c->settled = -1;
+        if (!comes_by(plan, br->fork, c->from, c->to)) continue;
+        if (end ? !comes_by(plan, br->join, c->from, c->to) : br->join == step) {
+            SK_TRY(sk_dev_join(c->w->dev, br->lane, st));
+            c->before = c->settled = -1;
+        }
+        if (!end && br->fork == step) SK_TRY(sk_dev_fork(c->w->dev, br->lane, st));
     }
     return SK_OK;
 }
@@ -199,7 +219,7 @@ static sk_code forks_and_joins(cursor *c, int32_t step, sk_status *st)
 sk_code sk_walk_run(const sk_walk *w, const sk_bound *b, sk_stage from, sk_stage to,
                     int32_t ctx_bound, sk_status *st)
 {
-    cursor c = {w, b, ctx_bound, to, false, -1, -1};
+    cursor c = {w, b, ctx_bound, from, to, false, -1, -1};
     int32_t n;
     const sk_plan *plan = b->plan;
     if (w->poison && from == SK_STAGE_CONTROL)
@@ -207,17 +227,17 @@ sk_code sk_walk_run(const sk_walk *w, const sk_bound *b, sk_stage from, sk_stage
     for (size_t i = 0; i < plan->n_steps; i += (size_t)n) {
         n = 1;
         if (plan->steps[i].stage < from || plan->steps[i].stage > to) continue;
-        SK_TRY(forks_and_joins(&c, (int32_t)i, st));
+        SK_TRY(forks_and_joins(&c, (int32_t)i, false, st));
         if (w->omit >> plan->steps[i].op & 1) continue;
         SK_TRY(launch(&c, i, &n, st));
     }
-    return forks_and_joins(&c, (int32_t)plan->n_steps, st);
+    return forks_and_joins(&c, (int32_t)plan->n_steps, true, st);
 }
 
 sk_code sk_walk_step(const sk_walk *w, const sk_bound *b, size_t step, int32_t ctx_bound,
                      sk_status *st)
 {
-    cursor c = {w, b, ctx_bound, SK_STAGE_PUBLISH, true, -1, -1};
+    cursor c = {w, b, ctx_bound, SK_STAGE_CONTROL, SK_STAGE_PUBLISH, true, -1, -1};
     int32_t n;
     return launch(&c, step, &n, st);
 }

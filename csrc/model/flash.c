@@ -88,13 +88,16 @@ static sk_view mixture(const sk_flash_moe *m, const sk_config *c, sk_builder *b,
 {
     const sk_hybrid *h = &c->hybrid;
     sk_view in[2], glu[2], weight, ids, y, shared;
+    const int32_t beside = sk_b_fork(b);
+    sk_b_linear(b, x, m->glu, 2, glu);
+    shared = sk_b_silu_mul(b, glu[0], glu[1]);
+    sk_b_linear(b, shared, &m->down, 1, &shared);
+    sk_b_main(b);
     sk_b_linear(b, x, m->in, 2, in);
     ids = sk_b_route_topk(b, in[0], h->n_used, h->norm_topk, &weight);
     if (m->forced >= 0) sk_b_route_force(b, ids, m->forced, SK_FORCED_STRIDE);
     y = sk_b_experts(b, x, ids, weight, m->gate_up, &m->expert_down);
-    sk_b_linear(b, x, m->glu, 2, glu);
-    shared = sk_b_silu_mul(b, glu[0], glu[1]);
-    sk_b_linear(b, shared, &m->down, 1, &shared);
+    sk_b_join(b, beside);
     sk_b_gate_add(b, y, shared, in[1]);
     return y;
 }

@@ -46,9 +46,21 @@ sk_code sk_plan_append(sk_plan *p, enum sk_op op, const void *args, sk_stage sta
     return SK_OK;
 }
 
+/* Does an open branch have the lane? */
+static bool is_taken(const sk_plan *p, int32_t lane)
+{
+    for (size_t i = 0; i < p->n_branches; i++)
+        if (p->branches[i].join < 0 && p->branches[i].lane == lane) return true;
+    return false;
+}
+
 sk_code sk_plan_fork(sk_plan *p, int32_t *branch, sk_status *st)
 {
-    sk_branch b = {(int32_t)p->n_branches + 1, (int32_t)p->n_steps, -1};
+    sk_branch b = {(int32_t)p->n_branches + 1, (int32_t)p->n_steps, -1, 1};
+    while (b.lane <= SK_LANES && is_taken(p, b.lane)) b.lane++;
+    if (b.lane > SK_LANES)
+        return SK_FAIL(st, SK_INVALID, "plan %s: expected at most %d open branches, found one more",
+                       p->name, SK_LANES);
     SK_TRY(sk_mem_grow((void **)&p->branches, p->n_branches, &p->branches_cap, sizeof *p->branches,
                        "plan branches", st));
     p->branches[p->n_branches++] = b;

@@ -30,11 +30,15 @@ typedef struct sk_step {
     char label[40]; // where in the model: "target.blk.3.attn"
 } sk_step;
 
+/* Branches that may be open at the same time. */
+#define SK_LANES 4
+
 /* Side branch `number` may run beside the main steps in [fork, join). */
 typedef struct sk_branch {
     int32_t number;
     int32_t fork;
     int32_t join; // -1 while open
+    int32_t lane; // 1 .. SK_LANES: of no other branch that is open at the time
 } sk_branch;
 
 /* A transient of this plan: who uses it when, and where it lies in the transient block. */

@@ -10,7 +10,8 @@ namespace sk
 constexpr int32_t kOwnOutputs = SK_HYPER_OWN_OUTPUTS;
 
 struct down_views {
-    heads<const float> s;
+    heads<float> s;
+    rows<const float> x, by; // of the hyper_inject ahead, or NULL
     const float *gain;
     const uint8_t *own; // packed F32 [S, S*D] that is multiplied here, or NULL
     __nv_bfloat16 *all; // [P, S*D] or NULL
@@ -33,18 +34,12 @@ __device__ inline float4 packed_quad(const uint8_t *w, int32_t row, int32_t k)
 
 __device__ inline float bf16_rounded(float x) { return from_bf16(to_bf16(x)); }
 
-/* a += products of the quad with the rows of `own`. */
-__device__ inline void add_own(float (&acc)[kOwnOutputs], const down_views &v, int32_t k, float4 a)
+__device__ inline void add_quad(float &sum, float4 a, float4 w)
 {
-#pragma unroll
-    for (int32_t o = 0; o < kOwnOutputs; o++) {
-        if (o >= v.n_streams) break;
-        const float4 w = packed_quad(v.own, o, k);
-        acc[o] = fmaf(a.x, w.x, acc[o]);
-        acc[o] = fmaf(a.y, w.y, acc[o]);
-        acc[o] = fmaf(a.z, w.z, acc[o]);
-        acc[o] = fmaf(a.w, w.w, acc[o]);
-    }
+    sum = fmaf(a.x, w.x, sum);
+    sum = fmaf(a.y, w.y, sum);
+    sum = fmaf(a.z, w.z, sum);
+    sum = fmaf(a.w, w.w, sum);
 }
 
 /* Over the lanes of a warp. */

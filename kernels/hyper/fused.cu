@@ -1,11 +1,9 @@
-/* Ops `hyper_down` and `hyper_mix` in one launch each, for F16, BF16 and Q8_0. Match up to 40 rows
- * aligned to 16 bytes, streams of whole tiles of 16 columns; of hyper_down also streams that are
- * whole slices of the sum over K, up to 32 groups of 64 outputs, and w[1] absent or one that the
- * kernel multiplies by itself. The rest is not refused but left to hyper.cu, with the same bits. */
+/* Op `hyper_mix` in one launch, for F16, BF16 and Q8_0. Matches up to 40 rows aligned to 16 bytes,
+ * streams of whole tiles of 16 columns. The rest is not refused but left to hyper.cu, with the same
+ * bits. */
 #include "kernels/hyper/fused.h"
 
 #include "kernels/common/setup.cuh"
-#include "kernels/hyper/down_fused.cuh"
 #include "kernels/hyper/mix_fused.cuh"
 #include "kernels/hyper/sizes.h"
 
@@ -13,7 +11,6 @@ namespace sk
 {
 
 constexpr size_t kFusedShared = 227 * 1024;
-constexpr size_t kDownShared = kFusedShared - (sizeof(DownOwn) + 15) / 16 * 16;
 
 /* Calls f<Format, groups of eight rows>. */
 template <typename D, template <typename, int> typename F, typename... Args>
@@ -70,54 +67,8 @@ int32_t hyper_mix_fused(const sk_hyper_mix_args *a, const sk_launch *l)
     return by_format<RunMix>(a->w.dtype, rows, m, pass_of(l, a->count, rows), l);
 }
 
-template <typename D, int N> struct RunDown {
-    static int32_t run(const fused_down &a, const pass &p, const sk_launch *l)
-    {
-        const DownShape s = down_shape<D>(a);
-        const int64_t bytes = FusedDownRoom<D, N>::bytes(s.elems);
-        const int32_t ctas = a.capacity * a.v.n_streams + s.slices * s.groups;
-        if (bytes > static_cast<int64_t>(kDownShared)) return kNotFused;
-        return launch(l, down_fused<D, N>, dim3(static_cast<unsigned>(ctas)),
-                      dim3(32 * kFusedWarps), static_cast<size_t>(bytes), a, p);
-    }
-};
-
-int32_t hyper_down_fused(const sk_hyper_down_args *a, const sk_launch *l)
-{
-    const int64_t rows = a->s.dim[0];
-    const sk_hyper_scratch at = sk_hyper_scratch_of(a);
-    if (!at.has_slices || !row_aligned(a->s, 16) || !row_aligned(a->gain, 16)) return kNotFused;
-    fused_down d = {};
-    d.v.s = heads_of<const float>(a->s);
-    d.v.gain = ptr<const float>(a->gain);
-    d.v.factor = rows_of<float>(a->factor);
-    d.v.n_streams = static_cast<int32_t>(a->s.dim[1]);
-    d.v.n = static_cast<int32_t>(a->s.dim[2]);
-    d.v.eps = a->eps;
-    d.v.wide = 1;
-    d.low = rows_of<__nv_bfloat16>(a->low);
-    if (sk_view_present(&a->w[1])) {
-        d.v.own = a->w[1].p;
-        d.v.part = reinterpret_cast<float *>(l->work + at.other);
-        d.inject = rows_of<float>(a->inject);
-        d.n_inject = static_cast<int32_t>(a->w[1].dim[0]);
-    }
-    d.w = a->w[0].p;
-    d.sums = reinterpret_cast<float *>(l->work + at.slices);
-    d.arrived = l->sync;
-    d.n_low = static_cast<int32_t>(a->w[0].dim[0]);
-    d.k = static_cast<int32_t>(a->w[0].dim[1]);
-    d.capacity = static_cast<int32_t>(rows);
-    d.team = static_cast<int32_t>(stream_threads(a->s.dim[2]));
-    return by_format<RunDown>(a->w[0].dtype, rows, d, pass_of(l, a->count, rows), l);
-}
-
 template <typename D, int N> struct RunSetup {
-    static int32_t run()
-    {
-        const int32_t e = allow_shared(mix_fused<D, N>, kFusedShared);
-        return e ? e : allow_shared(down_fused<D, N>, kDownShared);
-    }
+    static int32_t run() { return allow_shared(mix_fused<D, N>, kFusedShared); }
 };
 
 int32_t setup_hyper_fused()

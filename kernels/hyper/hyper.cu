@@ -7,6 +7,7 @@
 #include "kernels/sk_kernels.h"
 
 #include "kernels/common/setup.cuh"
+#include "kernels/hyper/enter.cuh"
 #include "kernels/hyper/fused.h"
 #include "kernels/hyper/sizes.h"
 #include "kernels/hyper/steps.cuh"
@@ -131,7 +132,9 @@ static down_views down_views_of(const sk_hyper_down_args *a, const down_scratch 
     const bool own = sk_hyper_product_of(a, 1) == SK_HYPER_OWN;
     const bool before = own && sk_hyper_product_of(a, 0) == SK_HYPER_ROWS;
     return {
-        heads_of<const float>(a->s),
+        heads_of<float>(a->s),
+        {},
+        {},
         ptr<const float>(a->gain),
         own ? a->w[1].p : nullptr,
         reinterpret_cast<__nv_bfloat16 *>(s.all),
@@ -165,20 +168,64 @@ static int32_t sum_of_streams(const sk_hyper_down_args *a, const down_parts *of,
                   dim3(kDownThreads), 0, v, pass_of(l, a->count, a->s.dim[0]));
 }
 
+/* The kernel ahead of the products. */
+static int32_t enter(const down_views &v, int64_t rows, const pass &p, const sk_launch *l)
+{
+    const dim3 grid(static_cast<unsigned>(v.n_streams), static_cast<unsigned>(rows));
+    const dim3 block(stream_threads(v.n));
+    const bool few = !v.own || v.n_streams <= 4;
+    if (v.x.p)
+        return few ? launch(l, enter_streams<true, 4>, grid, block, 0, v, p)
+                   : launch(l, enter_streams<true, kOwnOutputs>, grid, block, 0, v, p);
+    return few ? launch(l, enter_streams<false, 4>, grid, block, 0, v, p)
+               : launch(l, enter_streams<false, kOwnOutputs>, grid, block, 0, v, p);
+}
+
+/* `before`: a hyper_inject of the same rows that is done with it, or NULL. */
+static int32_t down(const sk_hyper_inject_args *before, const sk_hyper_down_args *a,
+                    const sk_launch *l)
+{
+    const int64_t rows = a->s.dim[0];
+    const down_scratch s = down_scratch_of(a, l->work);
+    down_views v = down_views_of(a, s);
+    down_parts of[2] = {};
+    int32_t rc;
+    if (before) {
+        v.x = rows_of<const float>(before->x);
+        v.by = rows_of<const float>(before->inject);
+        v.wide = v.wide && row_aligned(before->x, 16);
+    }
+    rc = enter(v, rows, pass_of(l, a->count, rows), l);
+    if (rc == 0) rc = part_products(a, s, of, l);
+    if (rc == 0) rc = row_products(a, s, of, l);
+    return rc ? rc : sum_of_streams(a, of, l);
+}
+
+/* Does the first put something into what the second takes, row by row? */
+static bool go_together(const sk_hyper_inject_args *inject, const sk_hyper_down_args *down)
+{
+    const sk_view &s = inject->s, &t = down->s;
+    return s.p == t.p && s.dim[0] == t.dim[0] && s.dim[1] == t.dim[1] && s.dim[2] == t.dim[2] &&
+           s.stride[0] == t.stride[0] && s.stride[1] == t.stride[1] &&
+           inject->count.p == down->count.p;
+}
+
 } // namespace sk
 
 extern "C" int32_t sk_k_hyper_down(const sk_hyper_down_args *a, const sk_launch *l)
 {
-    const int32_t fused = l->fused ? sk::hyper_down_fused(a, l) : sk::kNotFused;
-    if (fused != sk::kNotFused) return fused;
-    const sk::down_scratch s = sk::down_scratch_of(a, l->work);
-    const dim3 grid(static_cast<unsigned>(a->s.dim[1]), static_cast<unsigned>(a->s.dim[0]));
-    sk::down_parts of[2] = {};
-    int32_t rc = sk::launch(l, sk::scale_streams, grid, dim3(sk::stream_threads(a->s.dim[2])), 0,
-                            sk::down_views_of(a, s), sk::pass_of(l, a->count, a->s.dim[0]));
-    if (rc == 0) rc = sk::part_products(a, s, of, l);
-    if (rc == 0) rc = sk::row_products(a, s, of, l);
-    return rc ? rc : sk::sum_of_streams(a, of, l);
+    return sk::down(nullptr, a, l);
+}
+
+extern "C" int32_t sk_k_inject_down(const sk_hyper_inject_args *inject,
+                                    const sk_hyper_down_args *down, const sk_launch *l)
+{
+    sk_launch then = *l;
+    int32_t rc;
+    if (l->fused && sk::go_together(inject, down)) return sk::down(inject, down, l);
+    if (down->count.p != inject->count.p) then.rows_ready = 0; // said of the first
+    rc = sk_k_hyper_inject(inject, l);
+    return rc ? rc : sk::down(nullptr, down, &then);
 }
 
 extern "C" int32_t sk_k_hyper_mix(const sk_hyper_mix_args *a, const sk_launch *l)
@@ -208,6 +255,9 @@ extern "C" int32_t sk_k_hyper_mix(const sk_hyper_mix_args *a, const sk_launch *l
 
 extern "C" int32_t sk_setup_hyper(void)
 {
-    const int32_t e = sk::prefer_shared_all(sk::scale_streams, sk::sum_streams, sk::mix_streams);
+    const int32_t e = sk::prefer_shared_all(sk::enter_streams<false, 4>, sk::enter_streams<true, 4>,
+                                            sk::enter_streams<false, sk::kOwnOutputs>,
+                                            sk::enter_streams<true, sk::kOwnOutputs>,
+                                            sk::sum_streams, sk::mix_streams);
     return e ? e : sk::setup_hyper_fused();
 }

@@ -4,9 +4,8 @@
 
 #include "kernels/linear/sizes.h"
 
-#define SK_HYPER_OWN_OUTPUTS 8    // of a product that needs no launch of its own
-#define SK_HYPER_FUSED_ROWS  40   // most rows of the kernels that do all in one launch
-#define SK_HYPER_FUSED_LOW   2048 // and outputs of w[0]
+#define SK_HYPER_OWN_OUTPUTS 8  // of a product that needs no launch of its own
+#define SK_HYPER_FUSED_ROWS  40 // most rows of the kernel that does all in one launch
 
 typedef enum sk_hyper_product {
     SK_HYPER_NONE,
@@ -30,36 +29,20 @@ static inline sk_hyper_product sk_hyper_product_of(const sk_hyper_down_args *a, 
 
 /* Where things lie in the step's scratch, from the rows that are live, I32, at 0 on. */
 typedef struct sk_hyper_scratch {
-    int32_t has_all, has_one, has_slices;
-    uint64_t all;    // BF16 [P, S*D]
-    uint64_t one;    // BF16 [P*S, S*D]
-    uint64_t parts;  // F32 [S, P, outputs of all products in parts]
-    uint64_t other;  // F32 [P, S, outputs of all other products], one behind the other
-    uint64_t slices; // F32 [slices of K, P, outputs of w[0] in whole tiles]
+    int32_t has_all, has_one;
+    uint64_t all;   // BF16 [P, S*D]
+    uint64_t one;   // BF16 [P*S, S*D]
+    uint64_t parts; // F32 [S, P, outputs of all products in parts]
+    uint64_t other; // F32 [P, S, outputs of all other products], one behind the other
     uint64_t bytes;
 } sk_hyper_scratch;
-
-/* Slices of the sum over K of w[0], where one launch can do all; else 0. */
-static inline int64_t sk_hyper_slices(const sk_hyper_down_args *a)
-{
-    const sk_hyper_product second = sk_hyper_product_of(a, 1);
-    const int32_t dtype = a->w[0].dtype;
-    const int64_t k = a->w[0].dim[1], unit = sk_part_unit(dtype, k);
-    if (a->s.dim[0] > SK_HYPER_FUSED_ROWS || a->w[0].dim[0] > SK_HYPER_FUSED_LOW ||
-        (dtype != SK_F16 && dtype != SK_BF16 && dtype != SK_Q8_0) ||
-        sk_hyper_product_of(a, 0) != SK_HYPER_PARTS ||
-        (second != SK_HYPER_NONE && second != SK_HYPER_OWN))
-        return 0;
-    return unit > 0 ? k / unit : 0;
-}
 
 static inline sk_hyper_scratch sk_hyper_scratch_of(const sk_hyper_down_args *a)
 {
     const uint64_t rows = (uint64_t)a->s.dim[0], n = (uint64_t)a->s.dim[1];
     const uint64_t columns = n * (uint64_t)a->s.dim[2];
     uint64_t n_parts = 0, n_other = 0;
-    const uint64_t slices = (uint64_t)sk_hyper_slices(a);
-    sk_hyper_scratch s = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+    sk_hyper_scratch s = {0, 0, 0, 0, 0, 0, 0};
     for (int32_t j = 0; j < 2; j++) {
         const sk_hyper_product p = sk_hyper_product_of(a, j);
         if (p == SK_HYPER_NONE) continue;
@@ -74,10 +57,7 @@ static inline sk_hyper_scratch sk_hyper_scratch_of(const sk_hyper_down_args *a)
     s.one = s.all + (s.has_all ? sk_work_aligned(rows * columns * 2) : 0);
     s.parts = s.one + (s.has_one ? sk_work_aligned(rows * n * columns * 2) : 0);
     s.other = s.parts + sk_work_aligned(rows * n * n_parts * 4);
-    s.has_slices = slices > 0;
-    s.slices = s.other + sk_work_aligned(rows * n * n_other * 4);
-    s.bytes =
-        s.slices + sk_work_aligned(slices * rows * (((uint64_t)a->w[0].dim[0] + 15) / 16 * 16) * 4);
+    s.bytes = s.other + sk_work_aligned(rows * n * n_other * 4);
     return s;
 }
 

@@ -1,10 +1,5 @@
-/* Kernels around the products of a hyper-connection, which are launches of their own.
- *
- * First half: a CTA a stream of a row works out the stream's factor and what the products take:
- * rows of all streams for those that are left in parts, and S rows of which each has one stream and
- * zeros for those that are not. Few rows of F32 it multiplies by itself, as it has the stream in
- * its registers. After the products a second kernel sums over streams. Second half, behind its
- * product: gates, norms and the sum over streams. */
+/* Kernels behind the products of a hyper-connection, which are launches of their own. First half:
+ * the sum over streams. Second half: gates, norms and the sum over streams. */
 #pragma once
 
 #include "kernels/hyper/down.cuh"
@@ -12,67 +7,6 @@
 
 namespace sk
 {
-
-/* Sums of the CTA: trees over lanes, then over warps. */
-__device__ inline void put_own(const float (&acc)[kOwnOutputs], const down_views &v, float *to,
-                               float (*room)[32])
-{
-    const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int32_t warps = static_cast<int32_t>(blockDim.x) / 32;
-#pragma unroll
-    for (int32_t o = 0; o < kOwnOutputs; o++) {
-        const float sum = tree_sum(acc[o]);
-        if (lane == 0) room[o][warp] = sum;
-    }
-    __syncthreads();
-    for (int32_t o = warp; o < v.n_streams; o += warps) {
-        const float sum = tree_sum(lane < warps ? room[o][lane] : 0.0f);
-        if (lane == 0) to[o] = sum;
-    }
-}
-
-/* Zeros for the streams of row `to` that are not stream i. */
-__device__ inline void clear_others(const down_views &v, __nv_bfloat16 *to, int32_t i)
-{
-    const int32_t end = v.n_streams * v.n;
-    for (int32_t k = threadIdx.x; k < end; k += blockDim.x)
-        if (k < i * v.n || k >= (i + 1) * v.n) put(to + k, 0.0f);
-}
-
-/* Grid: streams, rows; as many threads as rms_norm has for a stream. */
-__global__ void __launch_bounds__(kNormBlockMax) scale_streams(down_views v, pass p)
-{
-    __shared__ double room[32];
-    __shared__ float own_room[kOwnOutputs][32];
-    const team t = {static_cast<int32_t>(threadIdx.x), static_cast<int32_t>(blockDim.x)};
-    const int32_t i = static_cast<int32_t>(blockIdx.x), r = static_cast<int32_t>(blockIdx.y);
-    const int64_t at = static_cast<int64_t>(r) * v.n_streams + i;
-    const float *gain = v.gain + static_cast<int64_t>(i) * v.n;
-    const int64_t columns = static_cast<int64_t>(v.n_streams) * v.n;
-    fetch_ahead(gain, v.n, t);
-    const int32_t live = wait_rows(p);
-    if (i == 0 && r == 0 && t.lane == 0) *v.live = live * v.n_streams;
-    if (r >= live) return;
-    const float *s = v.s.at(r, i);
-    __nv_bfloat16 *all = v.all ? v.all + r * columns + i * v.n : nullptr;
-    __nv_bfloat16 *one = v.one ? v.one + at * columns + i * v.n : nullptr;
-    float acc[kOwnOutputs] = {};
-    for (int32_t k = 4 * t.lane; k < v.n; k += 4 * t.size) {
-        const float4 x = load_quad(s, k, v.n, v.wide), g = load_quad(gain, k, v.n, v.wide);
-        const float4 a = make_float4(__fmul_rn(x.x, g.x), __fmul_rn(x.y, g.y), __fmul_rn(x.z, g.z),
-                                     __fmul_rn(x.w, g.w));
-        if (all) store_quad(all, k, v.n, v.wide, a);
-        if (one) store_quad(one, k, v.n, v.wide, a);
-        if (v.own)
-            add_own(acc, v, i * v.n + k,
-                    make_float4(bf16_rounded(a.x), bf16_rounded(a.y), bf16_rounded(a.z),
-                                bf16_rounded(a.w)));
-    }
-    if (one) clear_others(v, v.one + at * columns, i);
-    const double squares = block_sum(lane_squares(s, v.n, t, v.wide), room);
-    if (t.lane == 0) v.factor[r][i] = norm_factor(squares, v.n, v.eps);
-    if (v.own) put_own(acc, v, v.part + at * v.n_streams, own_room);
-}
 
 /* ---- behind the products --------------------------------------------------------------------- */
 

@@ -1,11 +1,10 @@
-/* What the fused halves of a hyper-connection share: a warp with the packed weights of one tile of
- * 16 outputs in shared memory, which it asks for ahead of the dependency wait, and their products
- * with up to 40 rows in the order of linear (product.cuh), so that a row has the bits that linear
+/* Of the second half of a hyper-connection: a warp with the packed weights of one tile of 16
+ * outputs in shared memory, which it asks for ahead of the dependency wait, and their products with
+ * up to 40 rows in the order of linear (product.cuh), so that a row has the bits that linear
  * gives it. Formats whose scales are no steps of a unit's. */
 #pragma once
 
 #include "kernels/common/bulk.cuh"
-#include "kernels/hyper/down.cuh"
 #include "kernels/hyper/mix.cuh"
 #include "kernels/hyper/sizes.h"
 #include "kernels/linear/product.cuh"
@@ -32,16 +31,6 @@ struct GlobalActs {
     __device__ void load(uint32_t (&to)[4], int32_t row, int32_t k, int t) const
     {
         load_act<Group>(to, x[min(row, last)] + k, t);
-    }
-};
-
-struct SharedActs {
-    const uint16_t *x;
-    int32_t step, last;
-    template <int Group>
-    __device__ void load(uint32_t (&to)[4], int32_t row, int32_t k, int t) const
-    {
-        shared_act<Group>(to, x + min(row, last) * step + k, t);
     }
 };
 

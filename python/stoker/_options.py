@@ -45,7 +45,7 @@ def native_options(
     poison: bool = False,
     mode: str = "graph",
     edges: bool = True,
-    fused: bool = False,
+    fused: bool = True,
     forced: tuple[bool, int, bool, int] | None = None,
 ) -> tuple[Any, ...]:
     """Options of `_native.Session` and `_native.sizes`; device "cpu" or "cuda:N"."""

@@ -139,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     round_.add_argument("--threads", type=int, help="on the CPU")
     round_.add_argument("--out", metavar="FILE.jsonl", help="append all records, raw samples too")
     round_.add_argument(
-        "--fused", action="store_true", help="fewer launches, where a GPU has kernels for that"
+        "--no-fused", action="store_true", help="also where a GPU has kernels that do more at once"
     )
     round_.add_argument("--embedding-table", default="device", choices=("device", "ram"))
     round_.set_defaults(command=_bench_round)
@@ -388,7 +388,7 @@ def _bench_round(args: argparse.Namespace) -> int:
         args.model, drafter=args.draft, slots=args.slots, context=args.context,
         prompt_tokens=args.prompt_tokens, seeds=args.seeds, forced=args.forced, device=args.device,
         samples=args.samples, steady_s=args.steady, text=args.text, tokenizer=args.tokenizer,
-        edges=not args.no_edges, threads=args.threads, fused=args.fused,
+        edges=not args.no_edges, threads=args.threads, fused=not args.no_fused,
         embedding_table=args.embedding_table,
     )  # fmt: skip
     records: list[dict[str, Any]] = []

@@ -101,7 +101,7 @@ class Engine:
             pinned host memory, "ram", from where a pass gathers its rows beside the first layers.
             The same bits; of a model with such a table. The CPU has one memory.
         fused: fewer launches on a GPU where there are kernels for that, of hyper-connections; the
-            same bits. Not measured yet, hence not the default.
+            same bits. False is for comparing.
         forced: a measuring mode, see `Forced`. What comes out of a forced engine is not what the model
             says, so it is named in `options`, `config`, the repr and every result.
         progress: called with (stage, done, total) while loading and prefilling.
@@ -128,7 +128,7 @@ class Engine:
         poison: bool = False,
         edges: bool = True,
         embedding_table: str = "device",
-        fused: bool = False,
+        fused: bool = True,
         forced: Forced | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -179,12 +179,11 @@ class Engine:
         }  # fmt: skip
         if not on_cpu:
             self.options["edges"] = self.config["edges"]
+            self.options["fused"] = bool(fused)
         if poison:
             self.options["poison"] = True
         if embedding_table != "device":
             self.options["embedding_table"] = embedding_table
-        if fused:
-            self.options["fused"] = True
         if forced is not None:
             self.options["forced"] = self.config["forced"] = str(forced)
         self._totals: dict[str, Any] | None = None

@@ -280,10 +280,28 @@ Results defined(const Op &o)
     return b.contents();
 }
 
-Results computed(const Op &o, const How &how, int32_t ctx_bound)
+namespace
+{
+
+/* What a kernel may not touch ahead of its wait. */
+void add_dependent(const Op &o, const Bound &b, const How &how)
+{
+    const sk_field *fields = sk_ops[o.op].fields;
+    for (size_t i = 0; i < b.placed.size(); i++) {
+        const Placed *p = b.placed[i].get();
+        const bool constant = p && p->a.along == Along::kNothing && !(fields[i].mode & SK_WRITE) &&
+                              strcmp(fields[i].name, "count") != 0;
+        if (!p || constant || is_read_early(fields[i], how)) continue;
+        setting.dependent.push_back({p->memory.p, static_cast<size_t>(p->items) * p->step});
+    }
+}
+
+} // namespace
+
+Results computed(const Op &o, const How &how, int32_t ctx_bound, const Op *before)
 {
     std::vector<std::unique_ptr<Memory>> packed;
-    const sk_field *fields = sk_ops[o.op].fields;
+    std::unique_ptr<Bound> first;
     Bound b(o, how);
     const uint64_t bytes = sk_cuda_work_bytes(o.op, b.args, ctx_bound);
     Memory work(static_cast<size_t>(bytes)), sync(4 * SK_SYNC_WORDS);
@@ -303,19 +321,44 @@ Results computed(const Op &o, const How &how, int32_t ctx_bound)
     setting.order = how.order;
     setting.fences = setting.waits = !has_products(o.op);
     setting.dependent.push_back({work.p, static_cast<size_t>(bytes)});
-    for (size_t i = 0; i < b.placed.size(); i++) {
-        const Placed *p = b.placed[i].get();
-        const bool constant = p && p->a.along == Along::kNothing && !(fields[i].mode & SK_WRITE) &&
-                              strcmp(fields[i].name, "count") != 0;
-        if (!p || constant || is_read_early(fields[i], how)) continue;
-        setting.dependent.push_back({p->memory.p, static_cast<size_t>(p->items) * p->step});
+    if (before) {
+        first = std::make_unique<Bound>(*before, how);
+        add_dependent(*before, *first, how);
+        for (const char *shared : {"s", "count"})
+            *sk_field_view(b.args, sk_ops[o.op].fields + o.field(shared)) =
+                *sk_field_view(first->args, sk_ops[before->op].fields + before->field(shared));
     }
-    if (sk_cuda_ops[o.op](b.args, &l) != 0) fail("the launch is refused");
+    add_dependent(o, b, how);
+    const int32_t rc =
+        before ? sk_k_inject_down(reinterpret_cast<const sk_hyper_inject_args *>(first->args),
+                                  reinterpret_cast<const sk_hyper_down_args *>(b.args), &l)
+               : sk_cuda_ops[o.op](b.args, &l);
+    if (rc != 0) fail("the launch is refused");
     for (int i = 0; i < SK_SYNC_WORDS; i++)
         if (l.sync[i] != 0) fail("words of sync are not zero again");
     if (!work.intact()) fail("a write in front of the scratch");
     setting = Setting();
-    return b.contents();
+    Results r = b.contents();
+    if (before)
+        r[static_cast<size_t>(o.field("s"))] =
+            first->contents()[static_cast<size_t>(before->field("s"))];
+    return r;
+}
+
+void check_after(const Op &before, Op o, int32_t fuses)
+{
+    const Results first = computed(before, kPlainly, 0, nullptr);
+    o.of("s").bytes = first[static_cast<size_t>(before.field("s"))];
+    const Results want = computed(o, kPlainly, 0, nullptr);
+    for (How how : kHows)
+        for (const bool fused : {false, true}) {
+            how.fused = fused;
+            launches = 0;
+            CHECK(computed(o, how, 0, &before) == want, "%s: other bits behind %s, %s",
+                  o.name.c_str(), before.name.c_str(), how.name);
+            CHECK(!fused || !fuses || launches == fuses, "%s: %d launches", o.name.c_str(),
+                  launches);
+        }
 }
 
 /* ---- comparing ---------------------------------------------------------------------------------
@@ -444,7 +487,7 @@ void check(const Op &o, const Bounds &bounds)
         launches = 0;
         CHECK(computed(o, how, bounds.ctx_bound) == first, "%s: other bits fused, %s",
               o.name.c_str(), how.name);
-        CHECK(launches == 1, "%s: %d launches", o.name.c_str(), launches);
+        CHECK(launches == bounds.fuses, "%s: %d launches", o.name.c_str(), launches);
     }
     for (const int32_t bound : bounds.bounds)
         CHECK(computed(o, kHows[1], bound) == first, "%s: other bits in the tier of %d",

@@ -74,7 +74,7 @@ struct How {
 struct Bounds {
     bool exact = false;
     bool whole_rows = false;          // F32: of a row with all its heads
-    bool fuses = false;               // one launch can do it
+    int32_t fuses = 0;                // so few launches can do it
     int32_t ctx_bound = 0;            // of the tier
     std::vector<int32_t> bounds = {}; // other tiers, of the same bits
     // BF16: how far elements may be off, of the row's largest, and how many of a row; 0: as usual
@@ -82,8 +82,12 @@ struct Bounds {
 };
 
 Results defined(const Op &o);
-Results computed(const Op &o, const How &how, int32_t ctx_bound);
+/* `before`: a hyper_inject that goes out with the step. */
+Results computed(const Op &o, const How &how, int32_t ctx_bound, const Op *before = nullptr);
 void check(const Op &o, const Bounds &bounds);
+/* The step behind a hyper_inject of its streams, together in `fuses` launches: the bits of one
+ * after the other. */
+void check_after(const Op &before, Op o, int32_t fuses);
 
 int failed(); // of these
 

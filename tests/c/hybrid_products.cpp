@@ -33,14 +33,6 @@ void weight(Op &o, const char *field, int32_t type, int64_t n, int64_t k, double
     if (most) *most = largest(values_of(type, raw, n * k));
 }
 
-void check_fused(Op &o, bool fuses)
-{
-    Bounds bounds;
-    bounds.fuses = fuses;
-    o.of("s").gap = fuses ? 4 : 1; // rows apart, and aligned
-    check(o, bounds);
-}
-
 void check_down(int32_t type, int32_t inject, int64_t streams, int64_t n, int64_t low, int64_t rows,
                 bool fuses = false)
 {
@@ -58,7 +50,14 @@ void check_down(int32_t type, int32_t inject, int64_t streams, int64_t n, int64_
     o.out("factor", kRows, SK_F32, {rows, streams});
     if (inject != -1) o.out("inject", kRows, SK_F32, {rows, streams});
     o.set("eps", 1e-6);
-    check_fused(o, fuses);
+    o.of("s").gap = fuses ? 4 : 1; // rows apart, and aligned
+    check(o, kNear);
+    Op before("hyper_inject");
+    before.put("x", kRows, SK_F32, {rows, n}).gap = n % 4 ? 1 : 4;
+    before.put("inject", kRows, SK_F32, {rows, streams});
+    before.of("s") = o.of("s");
+    before.of("count") = o.of("count");
+    check_after(before, o, fuses ? 3 : 0);
 }
 
 void check_mix(int32_t type, int64_t streams, int64_t n, int64_t low, int64_t rows,
@@ -74,7 +73,10 @@ void check_mix(int32_t type, int64_t streams, int64_t n, int64_t low, int64_t ro
     o.put("gain", kNothing, SK_F32, {streams * n}, floats(streams * n, 0.25, 1));
     count(o, rows);
     o.out("out", kRows, SK_BF16, {rows, n});
-    check_fused(o, fuses);
+    Bounds bounds;
+    bounds.fuses = fuses;
+    o.of("s").gap = fuses ? 4 : 1;
+    check(o, bounds);
 }
 
 /* Two products of one input, the first with a bias; and the first onto what is there. */
@@ -178,6 +180,9 @@ void check_hyper()
     check_down(SK_Q8_0, SK_F32, 4, 512, 33, 9, true);
     check_down(SK_F16, SK_F32, 4, 2560, 130, 2, true);
     check_down(SK_F16, -1, 8, 256, 16, 30, true);
+    check_down(SK_BF16, SK_F32, 6, 512, 70, 6, true); // more own outputs than wait in registers
+    check_down(SK_Q8_0, SK_F32, 2, 4608, 9, 2, true); // more columns of a stream than threads have
+    check_down(SK_F16, SK_F32, 1, 2048, 64, 40, true);
     check_down(SK_F16, SK_F16, 4, 512, 19, 2);
     check_down(SK_Q8_0, SK_F32, 4, 256, 70, 42); // more rows than one launch of parts takes
     check_down(SK_BF16, -1, 4, 512, 80, 20);     // by teams of warps

@@ -13,7 +13,7 @@ typedef int32_t (*sk_cuda_fn)(const void *args, const sk_launch *l);
 
 extern const sk_cuda_fn sk_cuda_ops[SK_OP_COUNT];
 
-/* Steps that one launch does together: of the ops ops[0 .. n) the longest such group that they
+/* Steps that are enqueued together: of the ops ops[0 .. n) the longest such group that they
  * begin with; 1 when there is none. */
 #define SK_CUDA_GROUP_MAX 4
 int32_t sk_cuda_group_find(const enum sk_op *ops, int32_t n);

@@ -133,7 +133,7 @@ def connections() -> None:
 def flash() -> None:
     """The stored model: rounds that draft and rounds that do not, both forms of hyper-connections,
     the table in either memory."""
-    for drafter, options in (("none", {}), ("mtp:3", {"fused": True}),
+    for drafter, options in (("none", {}), ("mtp:3", {"fused": False}),
                              ("mtp:3", {"embedding_table": "ram"})):  # fmt: skip
         with engines.engine(FLASH, drafter, slots=2, **options) as e:
             engines.trace(e, range(10, 40), 6)

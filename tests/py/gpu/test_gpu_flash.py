@@ -139,8 +139,8 @@ def test_modes_edges_and_poison(case: Case, drafter: str) -> None:
     for options in ({"mode": "eager"}, {"mode": "direct"}, {"edges": False}, {"poison": True},
                     {"mode": "eager", "edges": False}, {"mode": "direct", "poison": True},
                     {"slots": 3, "context": 70}, {"embedding_table": "ram"},
-                    {"fused": True}, {"fused": True, "edges": False},
-                    {"fused": True, "slots": 3, "poison": True},
+                    {"fused": False}, {"fused": False, "edges": False},
+                    {"fused": False, "slots": 3, "poison": True},
                     {"embedding_table": "ram", "mode": "eager", "poison": True}):  # fmt: skip
         with case.engine(drafter, **options) as e:
             for story in case.stories:
