@@ -17,6 +17,12 @@ __device__ inline uint32_t best_order(float value)
     return value != value ? 0u : order;
 }
 
+/* The value again; +0 for both zeros, a NaN for 0. */
+__device__ inline float value_of_order(uint32_t order)
+{
+    return __uint_as_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
+}
+
 __device__ inline uint64_t best_key(float value, uint32_t index)
 {
     return static_cast<uint64_t>(best_order(value)) << 32 | ~index;

@@ -90,6 +90,7 @@ extern "C" int32_t sk_k_route_list(const sk_route_list_args *o, const sk_launch 
     a.count = sk::ptr<const int32_t>(o->count);
     a.capacity = static_cast<int32_t>(o->ids.dim[0]);
     a.per = static_cast<int32_t>(o->ids.dim[1]);
+    a.of_per = sk_divisor_of(a.per);
     a.list = o->list.p;
     a.list_step = o->list.stride[0];
     a.n = sk::ptr<int32_t>(o->n);
@@ -111,16 +112,18 @@ extern "C" int32_t sk_k_expert_sum(const sk_expert_sum_args *o, const sk_launch 
     a.live = sk::pass_of(l, o->count, o->y.dim[0]);
     a.per = static_cast<int32_t>(o->weight.dim[1]);
     a.n = static_cast<int32_t>(o->y.dim[1]);
-    a.wide = sk::row_aligned(o->x, 16) && sk::row_aligned(o->y, 16);
-    return sk::launch(l, sk::sum_experts, sk::elem_grid(o->y.dim[0] * ((a.n + 3) / 4)),
-                      dim3(sk::kElemThreads), 0, a);
+    const bool wide = sk::row_aligned(o->x, 16) && sk::row_aligned(o->y, 16) && a.n % 4 == 0;
+    const dim3 grid(static_cast<unsigned>(o->y.dim[0]),
+                    static_cast<unsigned>((a.n + 4 * sk::kSumThreads - 1) / (4 * sk::kSumThreads)));
+    return sk::launch(l, wide ? sk::sum_experts<true> : sk::sum_experts<false>, grid,
+                      dim3(sk::kSumThreads), 0, a);
 }
 
 extern "C" int32_t sk_setup_experts(void)
 {
     int32_t e = sk::allow_shared(sk::list_routes, sk::list_bytes(sk::kSortedRoutes));
     if (!e) e = sk::allow_shared(sk::list_many_routes, sizeof(sk::many_shared));
-    if (!e) e = sk::prefer_shared(sk::sum_experts);
+    if (!e) e = sk::prefer_shared_all(sk::sum_experts<true>, sk::sum_experts<false>);
 #define X(name)                                                                                    \
     if (!e) e = sk_experts_##name.setup();
     SK_SHORT_FORMATS(X)

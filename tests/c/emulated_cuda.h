@@ -163,6 +163,7 @@ template <typename Kernel> cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttr
 inline void __syncthreads() { emulated::syncthreads(); }
 inline int __syncthreads_count(bool mine) { return emulated::syncthreads_count(mine); }
 inline int __syncthreads_and(bool mine) { return emulated::syncthreads_count(!mine) == 0; }
+inline int __syncthreads_or(bool mine) { return emulated::syncthreads_count(mine) > 0; }
 inline void __syncwarp() { emulated::exchange("syncwarp", {}); }
 inline void __syncwarp(uint32_t mask) { emulated::sync_lanes(mask); }
 inline void __threadfence_block() {}
@@ -212,6 +213,11 @@ inline uint32_t min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<uint32_t>(x)); }
 inline int __popc(uint32_t x) { return __builtin_popcount(x); }
 inline int __ffs(uint32_t x) { return __builtin_ffs(static_cast<int>(x)); }
+inline uint32_t __dp4a(uint32_t a, uint32_t b, uint32_t sum)
+{
+    for (int i = 0; i < 32; i += 8) sum += (a >> i & 0xFF) * (b >> i & 0xFF);
+    return sum;
+}
 inline uint32_t __umulhi(uint32_t a, uint32_t b)
 {
     return static_cast<uint32_t>((static_cast<uint64_t>(a) * b) >> 32);

@@ -1,8 +1,9 @@
 /* The kernels of experts, run on the host as emulated_cuda.h does it, through their launchers:
- * work list, gated and plain product. Products against weights as sk_quant_group decodes them and
- * sums in double; and bit for bit against each other where the kernels promise it, which is however
- * routes are put into entries and tasks are split over CTAs and warps. A program of its own like
- * formats_test.cpp; arguments select formats, or "lists". */
+ * work list, gated and plain product, weighted sum. Products against weights as sk_quant_group
+ * decodes them and sums in double; and bit for bit against each other where the kernels promise it,
+ * which is however routes are put into entries and tasks are split over CTAs and warps. A program
+ * of its own like formats_test.cpp; arguments select formats, or "lists", which has the sums too.
+ */
 #include "emulated_cuda.h"
 
 #include <signal.h>
@@ -124,12 +125,12 @@ Routes some_routes()
     return r;
 }
 
-/* So many, of two a row, to anywhere. */
-Routes many_routes(int32_t n)
+/* So many, to anywhere. */
+Routes many_routes(int32_t n, int32_t per = 2, uint32_t experts = kExperts)
 {
-    Routes r = {n / 2, 2, {}};
+    Routes r = {n / per, per, {}};
     for (int32_t i = 0; i < n; i++)
-        r.expert.push_back(static_cast<int32_t>(next_random()) % kExperts);
+        r.expert.push_back(static_cast<int32_t>(next_random() % experts));
     return r;
 }
 
@@ -219,6 +220,32 @@ Routes routes_to(int32_t rows, int32_t per, const std::vector<int32_t> &experts)
     return r;
 }
 
+/* Around the most routes that are counted, to the experts that are and to such that are not: rounds
+ * of Flash-Next, all routes to one expert, as many entries as 32 experts can have. */
+void check_short_lists()
+{
+    std::vector<int32_t> all(512), last(32), far(513);
+    for (int32_t i = 0; i < 513; i++) *at(far, i) = i;
+    std::copy_n(far.begin(), 512, all.begin());
+    std::copy_n(far.begin() + 480, 32, last.begin());
+    for (const int32_t rows : {1, 5, 20, 51, 52, 64, 110}) {
+        check_list(routes_to(rows, 10, all));
+        check_list(routes_to(rows, 10, last));
+    }
+    for (const int32_t n : {1, 31, 32, 33, 50, 200, 511, 512, 513}) {
+        check_list(routes_to(n, 1, all)); // to one
+        check_list(many_routes(n, 1, 512));
+        check_list(many_routes(n, 1, 513));
+    }
+    check_list(many_routes(128, 4, 512));
+    check_list(routes_to(50, 10, far));
+    check_list(routes_to(50, 10, {0, 511, 512, INT32_MAX}));
+    Routes most = {512, 1, {}};
+    for (int32_t i = 0; i < 512; i++) // 17 to each of half of them and 15 to the others
+        most.expert.push_back(i < 480 ? i % 32 : i % 16);
+    check_list(most);
+}
+
 /* More routes than are sorted: a chunk of 4096 rows of Flash-Next and less, few experts and many,
  * and such with any numbers. */
 void check_long_lists()
@@ -231,6 +258,62 @@ void check_long_lists()
     check_list(routes_to(8193, 1, few));
     check_list(routes_to(2051, 7, many));
     check_list(routes_to(1366, 6, few));
+}
+
+/* ---- sums --------------------------------------------------------------------------------------
+ */
+
+/* Of `per` routes a row, rows of x `step` elements apart, all but the last row alive: bit for bit,
+ * with zeros of both signs among the products. */
+void check_sum(int32_t rows, int32_t per, int64_t n, int64_t step, emulated::Order order)
+{
+    const std::string name = "expert_sum of " + std::to_string(per) + " x " + std::to_string(n);
+    const int32_t live = rows - 1;
+    const size_t x_bytes = static_cast<size_t>(4 * (rows * per - 1) * step + 4 * n);
+    Memory x(x_bytes), weight(static_cast<size_t>(4 * rows * per)), count(4);
+    Memory y(static_cast<size_t>(4 * rows * n));
+    std::vector<float> from(x_bytes / 4), by(static_cast<size_t>(rows * per));
+    for (float &v : from) v = next_random() % 8 ? random_float() : -0.0f;
+    for (float &v : by) v = next_random() % 8 ? random_float() : 0.0f;
+    memcpy(x.p, from.data(), x_bytes);
+    memcpy(weight.p, by.data(), 4 * by.size());
+    memcpy(count.p, &live, 4);
+    emulated::setting = emulated::Setting();
+    emulated::setting.name = name;
+    emulated::setting.order = order;
+    emulated::setting.dependent = {
+        {x.p, x_bytes}, {weight.p, 4 * by.size()}, {y.p, static_cast<size_t>(4 * rows * n)}};
+    const sk_expert_sum_args a = {view_of(x.p, SK_F32, {rows * per, n}, 4 * step),
+                                  view_of(weight.p, SK_F32, {rows, per}, 4 * per),
+                                  view_of(count.p, SK_I32, {1}, 0),
+                                  view_of(y.p, SK_F32, {rows, n}, 4 * n)};
+    sk_launch l = launch_of(1, 0);
+    l.rows_ready = 1;
+    CHECK(sk_k_expert_sum(&a, &l) == 0, "%s", name.c_str());
+    emulated::setting = emulated::Setting();
+    for (int64_t i = 0; i < live * n; i++) {
+        float want = 0, is;
+        for (int64_t j = 0; j < per; j++)
+            want =
+                fmaf(*at(by, i / n * per + j), *at(from, (i / n * per + j) * step + i % n), want);
+        memcpy(&is, y.p + 4 * i, 4);
+        CHECK(memcmp(&is, &want, 4) == 0, "%s, element %d: %g, is %g", name.c_str(),
+              static_cast<int>(i), static_cast<double>(want), static_cast<double>(is));
+    }
+    for (int64_t i = 4 * live * n; i < 4 * rows * n; i++)
+        CHECK(y.p[i] == 0xFF, "%s: a row that does not live", name.c_str());
+    CHECK(y.intact(), "%s", name.c_str());
+}
+
+/* Routes around those that are under way together, rows that are aligned and such that are not. */
+void check_sums()
+{
+    for (const int32_t per : {1, 2, 3, 7, 8, 9, 10, 11, 19, 20, 25, 64})
+        for (const int64_t n : {1, 4, 63, 256, 260, 701}) {
+            check_sum(3, per, n, n, emulated::kAscending);
+            check_sum(3, per, n, (n + 3) / 4 * 4 + 4, emulated::kShuffled);
+        }
+    check_sum(6, 10, 2560, 2560, emulated::kDescending);
 }
 
 /* ---- products ----------------------------------------------------------------------------------
@@ -443,7 +526,9 @@ void check_lists()
         check_linear<D>("list of " + std::to_string(n), r, w);
         check_glu<D>("list of " + std::to_string(n), r, w, up, false);
     }
+    check_short_lists();
     check_long_lists();
+    check_sums();
     const Variant chunk = {"the list of 4096 rows", 3, 0, 4, 40960, kAll, emulated::kAscending};
     const Routes some = many_routes(300);
     const std::vector<uint16_t> x = random_acts(some.n() * w.k, 1);

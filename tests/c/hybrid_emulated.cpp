@@ -446,18 +446,41 @@ void check_sparse()
 /* ---- routing -----------------------------------------------------------------------------------
  */
 
-void check_topk(int64_t rows, int64_t experts, int64_t routes, int normed)
+void check_topk(int64_t rows, int64_t routes, int normed, const std::vector<float> &logits)
 {
-    std::vector<float> logits = floats(rows * experts, 3);
-    for (int64_t i = 0; i < rows * experts; i++) // many that are equal, some that are none
-        if (i % experts >= experts / 2) *at(logits, i) = roundf(*at(logits, i));
     Op o("route_topk");
+    const int64_t experts = static_cast<int64_t>(logits.size()) / rows;
     o.put("logits", kRows, SK_F32, {rows, experts}, logits);
     count(o, rows);
     o.out("ids", kRows, SK_I32, {rows, routes});
     o.out("weight", kRows, SK_F32, {rows, routes});
     o.set("normed", normed);
     check(o, kNear);
+}
+
+void check_topk(int64_t rows, int64_t experts, int64_t routes, int normed)
+{
+    std::vector<float> logits = floats(rows * experts, 3);
+    for (int64_t i = 0; i < rows * experts; i++) // many that are equal
+        if (i % experts >= experts / 2) *at(logits, i) = roundf(*at(logits, i));
+    check_topk(rows, routes, normed, logits);
+}
+
+/* Rows in which large logits are too many, or all in one lane, or some are none: of each some. */
+void check_uneven_topk(int64_t experts, int64_t routes, int normed)
+{
+    std::vector<float> logits = floats(6 * experts, 3);
+    for (int64_t i = 0; i < experts; i++) {
+        *at(logits, i) = i % 2 ? 0.0f : -0.0f;                 // all equal
+        if (i % 32 == 5) *at(logits, experts + i) += 9;        // one lane's
+        if (i % 8 == 3) *at(logits, 2 * experts + i) += 9;     // of some lanes
+        if (i % 16) *at(logits, 3 * experts + i) = NAN;        // few numbers, in two lanes
+        if (i % 3) *at(logits, 4 * experts + i) = -INFINITY;   // equal, and below all
+        if (i % 5 == 0) *at(logits, 5 * experts + i) = 2.875f; // equal, and above most
+    }
+    if (!normed)
+        for (int64_t i = 0; i < experts; i++) *at(logits, 3 * experts + i) = 0;
+    check_topk(6, routes, normed, logits);
 }
 
 void check_gate_add(int64_t n)
@@ -475,9 +498,17 @@ void check_route()
     for (int normed = 0; normed < 2; normed++) {
         check_topk(1, 1, 1, normed);
         check_topk(3, 17, 17, normed);
-        check_topk(4, 512, 10, normed);
+        for (const int64_t n : {31, 32, 33, 300, 512, 513})
+            for (const int64_t routes : {1, 10, 31}) check_topk(3, n, routes, normed);
+        check_topk(2, 33, 33, normed);
+        check_topk(2, 40, 32, normed);
+        check_topk(3, 512, 32, normed);
+        check_topk(3, 512, 64, normed);
         check_topk(3, 513, 64, normed);
+        check_topk(2, 4096, 10, normed);
         check_topk(2, 5000, 8, normed);
+        for (const int64_t n : {64, 500, 512}) check_uneven_topk(n, 4, normed);
+        check_uneven_topk(512, 10, normed);
     }
     for (const int64_t n : {1, 64, 701, 2560}) check_gate_add(n);
 }

@@ -108,6 +108,7 @@ def hybrid() -> None:
 def routing() -> None:
     for normed in (0, 1):
         sparse.test_route_topk(normed)
+        sparse.test_route_topk_of_uneven_rows(normed)
     sparse.test_route_force()
     sparse.test_gate_add()
     print("routing", flush=True)

@@ -257,7 +257,8 @@ def test_flash_next():
 def test_route_topk(normed):
     rng = np.random.default_rng(10)
     for p, e, t in ((1, 1, 1), (5, 8, 2), (40, 512, 10), (3, 17, 17), (7, 9, 1), (2, 13, 12), (5, 513, 64),
-                    (3, 5000, 8), (2, 65536, 10), (400, 512, 10)):  # fmt: skip
+                    (3, 5000, 8), (2, 65536, 10), (400, 512, 10), (5, 33, 31), (5, 512, 32), (5, 512, 33),
+                    (5, 511, 31), (5, 4096, 10)):  # fmt: skip
         logits = (rng.standard_normal((p, e)) * 3).astype(F)
         logits[:, e // 2 :] = np.round(logits[:, e // 2 :])  # many that are equal
         want_ids, want = sparse.route_topk(logits, t, normed)  # long sums differ between devices
@@ -271,6 +272,23 @@ def test_route_topk(normed):
         assert more[1][:p].tobytes() == weight.tobytes()
         assert (more[0][p:] == -7).all()
         assert route_topk(logits[-1:], t, normed, "cuda")[1].tobytes() == weight[-1:].tobytes()
+
+
+@pytest.mark.parametrize("normed", [0, 1])
+def test_route_topk_of_uneven_rows(normed):
+    rng = np.random.default_rng(12)
+    for e, t in ((64, 4), (500, 10), (512, 10), (512, 1)):
+        logits = (rng.standard_normal((5, e)) * 3).astype(F)
+        logits[0] = -0.0  # all equal
+        logits[0, ::2] = 0
+        logits[1, 5::32] += 9  # large ones in one lane, and in some
+        logits[2, 3::8] += 9
+        logits[3, ::5] = 2.875  # equal, and above most
+        logits[4, e // 2 :] = np.round(logits[4, e // 2 :])
+        want_ids, want = sparse.route_topk(logits, t, normed)
+        ids, weight = route_topk(logits, t, normed, "cuda")
+        assert ids.tolist() == want_ids.tolist()
+        close_elements(weight, want)
 
 
 def test_routes_of_equal_and_missing_logits():
