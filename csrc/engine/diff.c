@@ -99,15 +99,11 @@ static sk_code feed(const sk_diff *d, const pass *p, size_t step, sk_status *st)
 static sk_code run_other(const sk_diff *d, const pass *p, size_t step, sk_status *st)
 {
     sk_session *o = d->other;
-    const int32_t branch = p->other->plan->steps[step].branch;
     if (!o->place.dev) {
         sk_exec_step(&o->exec, p->other, step);
         return SK_OK;
     }
-    // A side stream knows nothing of the transfers on the main one.
-    if (branch) SK_TRY(sk_dev_fork(o->place.dev, branch, st));
     SK_TRY(sk_walk_step(&o->device.walk, p->other, step, p->ctx_bound, st));
-    if (branch) SK_TRY(sk_dev_join(o->place.dev, branch, st));
     return sk_dev_sync(o->place.dev, st);
 }
 

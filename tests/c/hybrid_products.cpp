@@ -182,7 +182,7 @@ void check_hyper()
     check_down(SK_F16, -1, 8, 256, 16, 30, true);
     check_down(SK_BF16, SK_F32, 6, 512, 70, 6, true); // more own outputs than wait in registers
     check_down(SK_Q8_0, SK_F32, 2, 4608, 9, 2, true); // more columns of a stream than threads have
-    check_down(SK_F16, SK_F32, 1, 2048, 64, 40, true);
+    check_down(SK_F16, SK_F32, 1, 2048, 64, 34, true);
     check_down(SK_F16, SK_F16, 4, 512, 19, 2);
     check_down(SK_Q8_0, SK_F32, 4, 256, 70, 42); // more rows than one launch of parts takes
     check_down(SK_BF16, -1, 4, 512, 80, 20);     // by teams of warps
