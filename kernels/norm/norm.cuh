@@ -20,17 +20,32 @@ struct team {
 };
 
 /* Squares are exact in double, so fma rounds like an addition. */
+__device__ inline void add_squares(double (&s)[4], const float4 &q)
+{
+    s[0] = fma(static_cast<double>(q.x), static_cast<double>(q.x), s[0]);
+    s[1] = fma(static_cast<double>(q.y), static_cast<double>(q.y), s[1]);
+    s[2] = fma(static_cast<double>(q.z), static_cast<double>(q.z), s[2]);
+    s[3] = fma(static_cast<double>(q.w), static_cast<double>(q.w), s[3]);
+}
+
 __device__ inline double lane_squares(const float *x, int32_t n, const team &t, bool wide)
 {
-    double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    for (int32_t i = 4 * t.lane; i < n; i += 4 * t.size) {
-        const float4 q = load_quad(x, i, n, wide);
-        s0 = fma(static_cast<double>(q.x), static_cast<double>(q.x), s0);
-        s1 = fma(static_cast<double>(q.y), static_cast<double>(q.y), s1);
-        s2 = fma(static_cast<double>(q.z), static_cast<double>(q.z), s2);
-        s3 = fma(static_cast<double>(q.w), static_cast<double>(q.w), s3);
-    }
-    return (s0 + s1) + (s2 + s3);
+    double s[4] = {};
+    for (int32_t i = 4 * t.lane; i < n; i += 4 * t.size) add_squares(s, load_quad(x, i, n, wide));
+    return (s[0] + s[1]) + (s[2] + s[3]);
+}
+
+/* The same when the lane has its first quad (quad_or_zero) already, which as a rule is all: the
+ * loop is kept short, as a short kernel waits for its own code too. */
+__device__ inline double lane_squares(const float4 &first, const float *x, int32_t n, const team &t,
+                                      bool wide)
+{
+    double s[4] = {};
+    add_squares(s, first);
+#pragma unroll 1
+    for (int32_t i = 4 * (t.lane + t.size); i < n; i += 4 * t.size)
+        add_squares(s, load_quad(x, i, n, wide));
+    return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
 /* The same bits in every lane, as both sides of each exchange add the same two numbers. */

@@ -68,8 +68,8 @@ template <typename T> int32_t launch_conv(const sk_conv_args *a, const sk_launch
 
 /* ---- gdn_inputs ------------------------------------------------------------------------------ */
 
-constexpr int32_t kInputWarps = 8;   // of a CTA
-constexpr int32_t kInputCopy = 1024; // values that a warp copies
+constexpr int32_t kInputWarps = 4;  // of a CTA
+constexpr int32_t kInputCopy = 128; // values that a warp copies, a quad a lane
 
 struct input_views {
     rows<const float> c, a, b;
@@ -77,22 +77,30 @@ struct input_views {
     heads<float> q;
     rows<float> in;
     int32_t hk, dk, hv, n_v;
-    int32_t wide; // heads of c are aligned for four elements at a time
+    int32_t wide; // heads of c, q and in are aligned for four elements at a time
     float root;   // 1 / sqrt(dk)
 };
 
 __device__ inline float softplus(float x) { return x > 20.0f ? x : log1pf(exp_same(x)); }
 
-/* A warp: a head times its factor, and times `by` after that where `again` says so. */
+/* A warp: a head times its factor, and times `by` after that where `again` says so. Up to 128
+ * elements are read once. */
 __device__ inline void unit_head(const float *x, float *out, const input_views &v, bool again)
 {
     const team t = {static_cast<int32_t>(threadIdx.x % 32), 32};
-    const double squares = warp_sum(lane_squares(x, v.dk, t, v.wide));
+    const float4 first = quad_or_zero(x, 4 * t.lane, v.dk, v.wide);
+    const double squares = warp_sum(lane_squares(first, x, v.dk, t, v.wide));
     const float length = __fadd_rn(static_cast<float>(squares), 1e-6f);
     const float factor = __fdiv_rn(1.0f, __fsqrt_rn(length));
-    for (int32_t i = t.lane; i < v.dk; i += 32) {
-        const float unit = __fmul_rn(x[i], factor);
-        out[i] = again ? __fmul_rn(unit, v.root) : unit;
+#pragma unroll 1
+    for (int32_t i = 4 * t.lane; i < v.dk; i += 4 * t.size) {
+        const float4 y = i < 4 * t.size ? first : load_quad(x, i, v.dk, v.wide);
+        float4 unit = make_float4(__fmul_rn(y.x, factor), __fmul_rn(y.y, factor),
+                                  __fmul_rn(y.z, factor), __fmul_rn(y.w, factor));
+        if (again)
+            unit = make_float4(__fmul_rn(unit.x, v.root), __fmul_rn(unit.y, v.root),
+                               __fmul_rn(unit.z, v.root), __fmul_rn(unit.w, v.root));
+        store_quad(out, i, v.dk, v.wide, unit);
     }
 }
 
@@ -107,32 +115,28 @@ __global__ void __launch_bounds__(32 * kInputWarps) make_inputs(input_views v, p
     const int32_t r = blockIdx.x;
     const int32_t lane = threadIdx.x % 32;
     const int32_t keys = v.hk * v.dk;
+    const int32_t item = static_cast<int32_t>(blockIdx.y) * kInputWarps + threadIdx.x / 32;
+    const int32_t copy = item - 2 * v.hk;
     const int32_t copies = (v.n_v + kInputCopy - 1) / kInputCopy;
-    int32_t item = static_cast<int32_t>(blockIdx.y) * kInputWarps + threadIdx.x / 32;
+    const int32_t h = 32 * (copy - copies) + lane; // whose gates
+    const bool gated = h >= 0 && h < v.hv;
+    const float coef = gated ? v.coef[h] : 0.0f, dt = gated ? v.dt[h] : 0.0f;
     if (r >= wait_rows(p)) return;
     const float *c = v.c[r];
     float *in = v.in[r];
-    if (item < v.hk) {
-        unit_head(c + item * v.dk, v.q.at(r, item), v, true);
-        return;
+    if (copy < 0) {
+        const bool is_q = item < v.hk;
+        unit_head(c + item * v.dk, is_q ? v.q.at(r, item) : in + (item - v.hk) * v.dk, v, is_q);
+    } else if (copy < copies) {
+        const int32_t i = copy * kInputCopy + 4 * lane;
+        if (i < v.n_v)
+            store_quad(in + keys, i, v.n_v, v.wide, load_quad(c + 2 * keys, i, v.n_v, v.wide));
+    } else if (gated) {
+        float *gates = in + keys + v.n_v;
+        const float a = v.a[r][h], b = v.b[r][h];
+        gates[h] = exp_same(__fmul_rn(coef, softplus(__fadd_rn(a, dt))));
+        gates[v.hv + h] = __fdiv_rn(1.0f, gate_divisor(b));
     }
-    item -= v.hk;
-    if (item < v.hk) {
-        unit_head(c + keys + item * v.dk, in + item * v.dk, v, false);
-        return;
-    }
-    item -= v.hk;
-    if (item < copies) {
-        const int32_t end = min(v.n_v, (item + 1) * kInputCopy);
-        for (int32_t i = item * kInputCopy + lane; i < end; i += 32) in[keys + i] = c[2 * keys + i];
-        return;
-    }
-    const int32_t h = 32 * (item - copies) + lane;
-    if (h >= v.hv) return;
-    float *gates = in + keys + v.n_v;
-    const float step = softplus(__fadd_rn(v.a[r][h], v.dt[h]));
-    gates[h] = exp_same(__fmul_rn(v.coef[h], step));
-    gates[v.hv + h] = __fdiv_rn(1.0f, gate_divisor(v.b[r][h]));
 }
 
 /* ---- gated_norm ------------------------------------------------------------------------------ */

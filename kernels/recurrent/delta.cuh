@@ -59,11 +59,6 @@ __device__ inline delta_lane lane_of_delta()
     return delta_lane{4 * (lane / kColumnLanes), kDeltaColumns * warp + 2 * (lane % kColumnLanes)};
 }
 
-__device__ inline float4 quad_or_zero(const float *x, int32_t i, int32_t n, bool wide)
-{
-    return i < n ? load_quad(x, i, n, wide) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-
 __device__ inline void load_matrix(const delta_views &v, const float *m, const delta_lane &at,
                                    delta_state *s)
 {

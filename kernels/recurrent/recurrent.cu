@@ -34,7 +34,8 @@ extern "C" int32_t sk_k_gdn_inputs(const sk_gdn_inputs_args *a, const sk_launch 
                                dk,
                                hv,
                                n_v,
-                               sk::row_aligned(a->c, 16) && dk % 4 == 0,
+                               dk % 4 == 0 && sk::row_aligned(a->c, 16) &&
+                                   sk::row_aligned(a->q, 16) && sk::row_aligned(a->in, 16),
                                1.0f / sqrtf(static_cast<float>(dk))};
     const int32_t items = sk::input_items(hk, n_v, hv);
     const dim3 grid(static_cast<unsigned>(a->c.dim[0]),
