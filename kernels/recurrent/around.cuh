@@ -148,40 +148,61 @@ template <typename Out> struct gated_views {
     rows<Out> out;
     int32_t n_heads, n;
     float eps;
-    int32_t wide; // rows of x are aligned for four elements at a time
+    int32_t wide; // rows and heads of all are aligned for four elements at a time
 };
 
-/* A warp a head. */
+__device__ inline float4 gate_divisors(const float4 &x)
+{
+    return make_float4(gate_divisor(x.x), gate_divisor(x.y), gate_divisor(x.z), gate_divisor(x.w));
+}
+
+/* A warp a head. Up to 128 elements are on their way together, the gain ahead of the wait. */
 template <typename Out>
 __global__ void __launch_bounds__(32 * kNormWarps) norm_gated(gated_views<Out> v, pass p)
 {
     const team t = {static_cast<int32_t>(threadIdx.x % 32), 32};
-    const int32_t at = static_cast<int32_t>(blockIdx.x) * kNormWarps + threadIdx.x / 32;
-    const int32_t r = at / v.n_heads;
-    const int32_t h = at % v.n_heads;
-    if (r >= wait_rows(p)) return;
+    const int32_t r = blockIdx.x;
+    const int32_t h = static_cast<int32_t>(blockIdx.y) * kNormWarps + threadIdx.x / 32;
+    float4 gain = quad_or_zero(v.gain, 4 * t.lane, v.n, v.wide);
+    if (r >= wait_rows(p) || h >= v.n_heads) return;
     const float *x = v.x.at(r, h);
-    const float *gate = v.gate[r] + h * v.n;
+    const float *gates = v.gate[r] + h * v.n;
     Out *out = v.out[r] + h * v.n;
-    const float factor = norm_factor(warp_sum(lane_squares(x, v.n, t, v.wide)), v.n, v.eps);
-    for (int32_t i = t.lane; i < v.n; i += 32)
-        put(out + i, __fdiv_rn(normed(x[i], factor, v.gain[i]), gate_divisor(gate[i])));
+    float4 y = quad_or_zero(x, 4 * t.lane, v.n, v.wide);
+    float4 by = gate_divisors(quad_or_zero(gates, 4 * t.lane, v.n, v.wide));
+    const float factor = norm_factor(warp_sum(lane_squares(y, x, v.n, t, v.wide)), v.n, v.eps);
+#pragma unroll 1
+    for (int32_t i = 4 * t.lane; i < v.n; i += 4 * t.size) {
+        if (i >= 4 * t.size) {
+            y = load_quad(x, i, v.n, v.wide);
+            by = gate_divisors(load_quad(gates, i, v.n, v.wide));
+            gain = load_quad(v.gain, i, v.n, v.wide);
+        }
+        store_quad(out, i, v.n, v.wide,
+                   make_float4(__fdiv_rn(normed(y.x, factor, gain.x), by.x),
+                               __fdiv_rn(normed(y.y, factor, gain.y), by.y),
+                               __fdiv_rn(normed(y.z, factor, gain.z), by.z),
+                               __fdiv_rn(normed(y.w, factor, gain.w), by.w)));
+    }
 }
 
 template <typename Out> int32_t launch_gated(const sk_gated_norm_args *a, const sk_launch *l)
 {
-    const int64_t vectors = a->x.dim[0] * a->x.dim[1];
+    const int64_t n_heads = a->x.dim[1];
     const gated_views<Out> v = {heads_of<const float>(a->x),
                                 rows_of<const float>(a->gate),
                                 ptr<const float>(a->gain),
                                 rows_of<Out>(a->out),
-                                static_cast<int32_t>(a->x.dim[1]),
+                                static_cast<int32_t>(n_heads),
                                 static_cast<int32_t>(a->x.dim[2]),
                                 a->eps,
-                                row_aligned(a->x, 16)};
-    return launch(l, norm_gated<Out>,
-                  dim3(static_cast<unsigned>((vectors + kNormWarps - 1) / kNormWarps)),
-                  dim3(32 * kNormWarps), 0, v, pass_of(l, a->count, a->x.dim[0]));
+                                a->x.dim[2] % 4 == 0 && row_aligned(a->x, 16) &&
+                                    row_aligned(a->gate, 16) && row_aligned(a->gain, 16) &&
+                                    row_aligned(a->out, 4 * sizeof(Out))};
+    const dim3 grid(static_cast<unsigned>(a->x.dim[0]),
+                    static_cast<unsigned>((n_heads + kNormWarps - 1) / kNormWarps));
+    return launch(l, norm_gated<Out>, grid, dim3(32 * kNormWarps), 0, v,
+                  pass_of(l, a->count, a->x.dim[0]));
 }
 
 } // namespace sk
