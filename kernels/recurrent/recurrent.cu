@@ -56,8 +56,8 @@ extern "C" int32_t sk_k_gdn_scan(const sk_gdn_scan_args *a, const sk_launch *l)
 
 extern "C" int32_t sk_k_gdn_fold(const sk_gdn_fold_args *a, const sk_launch *l)
 {
-    return sk::launch(l, sk::delta_fold, sk::delta_grid(a->m), dim3(32 * sk::kDeltaWarps), 0,
-                      sk::delta_of(a->key, a->m, a->pending), sk::step_of<float>(a->pending, 1),
+    return sk::launch(l, sk::delta_fold, sk::delta_grid(a->m), dim3(sk::kDeltaThreads), 0,
+                      sk::delta_of(l, a->key, a->m, a->pending), sk::step_of<float>(a->pending, 1),
                       sk::ptr<const int32_t>(a->kept));
 }
 
