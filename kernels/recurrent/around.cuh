@@ -24,26 +24,51 @@ template <typename T> struct conv_views {
     rows<float> out;
     int32_t n_taps, n, dilation;
     int32_t size; // rows of the window
+    int32_t wide; // taps of a channel are aligned for four at a time
 };
 
-/* A thread a channel of a row: the sum in the definition's order. */
+constexpr int32_t kConvTaps = 4; // on their way together
+constexpr int32_t kConvCtas = 6; // of a multiprocessor: as many threads as one has everywhere
+
+/* A thread a channel of a row: the sum in the definition's order. The first taps, and the row where
+ * it is ready, are read ahead of the wait; what they meet is not looked at before all of it has
+ * been asked for. */
 template <typename T>
-__global__ void __launch_bounds__(kElemThreads) convolve(conv_views<T> v, pass p)
+__global__ void __launch_bounds__(kElemThreads, kConvCtas) convolve(conv_views<T> v, pass p)
 {
     const int32_t r = blockIdx.x;
     const int32_t d = static_cast<int32_t>(blockIdx.y * blockDim.x + threadIdx.x);
-    if (r >= wait_rows(p) || d >= v.n) return;
-    const sk_row row = *v.table[r];
     const float *taps = v.taps[d];
+    float4 some = quad_or_zero(taps, 0, d < v.n ? v.n_taps : 0, v.wide);
+    if (!p.ready) edge_wait();
+    const int32_t live = live_rows(p.count, p.capacity);
+    const sk_row row = *v.table[r];
+    edge_wait();
+    edge_open();
+    if (r >= live || d >= v.n) return;
     float sum = 0.0f;
-#pragma unroll 4
-    for (int32_t k = 0; k < v.n_taps; k++) {
-        const int32_t back = (v.n_taps - 1 - k) * v.dilation;
-        const T *type = nullptr;
-        const float h = back <= row.at
-                            ? as_kept(v.x[r - back][d], type)
-                            : kept_value(v.window.at(row.slot, v.size + row.at - back) + d);
-        sum = fmaf(taps[k], h, sum);
+#pragma unroll 1
+    for (int32_t k = 0; k < v.n_taps; k += kConvTaps) {
+        if (k > 0) some = load_quad(taps, k, v.n_taps, v.wide);
+        const float tap[kConvTaps] = {some.x, some.y, some.z, some.w};
+        float fresh[kConvTaps]; // of the two one, and no zero: it would wait for the other
+        T old[kConvTaps];
+#pragma unroll
+        for (int32_t j = 0; j < kConvTaps; j++) {
+            const int32_t back = (v.n_taps - 1 - k - j) * v.dilation;
+            if (back < 0) break;
+            if (back <= row.at)
+                fresh[j] = v.x[r - back][d];
+            else
+                old[j] = v.window.at(row.slot, v.size + row.at - back)[d];
+        }
+#pragma unroll
+        for (int32_t j = 0; j < kConvTaps; j++) {
+            const int32_t back = (v.n_taps - 1 - k - j) * v.dilation;
+            const T *type = nullptr;
+            if (back < 0) break;
+            sum = fmaf(tap[j], back <= row.at ? as_kept(fresh[j], type) : kept_value(old + j), sum);
+        }
     }
     v.out[r][d] = __fdiv_rn(sum, gate_divisor(sum));
 }
@@ -59,7 +84,8 @@ template <typename T> int32_t launch_conv(const sk_conv_args *a, const sk_launch
                              static_cast<int32_t>(a->taps.dim[1]),
                              static_cast<int32_t>(n),
                              a->dilation,
-                             static_cast<int32_t>(a->window.dim[1])};
+                             static_cast<int32_t>(a->window.dim[1]),
+                             row_aligned(a->taps, 16)};
     const dim3 grid(static_cast<unsigned>(a->x.dim[0]),
                     static_cast<unsigned>((n + kElemThreads - 1) / kElemThreads));
     return launch(l, convolve<T>, grid, dim3(kElemThreads), 0, v,
