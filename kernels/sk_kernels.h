@@ -32,6 +32,9 @@ typedef struct sk_launch {
     int32_t rows_ready;
     // 1: so has whatever wrote the work list of experts.
     int32_t list_ready;
+    // 1: so has whatever wrote what the step has of its slots from earlier rounds: matrices,
+    // windows, pending rows and how many of them are kept.
+    int32_t state_ready;
     // 1: ops of several launches take fewer of them where there is a kernel for that; the same bits
     int32_t fused;
     // 1: the kernel may let its successor start ahead of its own wait, as it reads nothing there

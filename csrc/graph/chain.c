@@ -281,7 +281,7 @@ static sk_code put_op(void *ctx, sk_status *st)
                              .n_sm = sk_dev_about(c->dev)->n_sm,
                              .edge = edge,
                              .rows_ready = b->rows_ready,
-                             .list_ready = b->rows_ready,
+                             .list_ready = b->rows_ready, // not states, which a node may write
                              .open_early = edge && b->open_early};
         bind_node(c, i);
         SK_TRY(sk_dev_check(sk_cuda_ops[c->op](c->args, &l), sk_ops[c->op].name, -1, st));

@@ -214,6 +214,7 @@ static sk_code run(const once *c, enum sk_op op, void *args, uint64_t work_bytes
                          .ctx_bound = ctx_bound,
                          .n_sm = sk_dev_about(dev)->n_sm,
                          .rows_ready = 1,
+                         .state_ready = 1,
                          .fused = c->o->fused};
     SK_TRY(copy_views(c, false, st));
     SK_TRY(

@@ -173,6 +173,8 @@ static sk_code launch(cursor *c, size_t step, int32_t *n, sk_status *st)
         .fused = w->fused,
         .rows_ready = are_ready(c->b, step, c->settled, "rows", "count"),
         .list_ready = are_ready(c->b, step, c->settled, "list", "n"),
+        .state_ready = are_ready(c->b, step, c->settled, "m", "window") &&
+                       are_ready(c->b, step, c->settled, "kept", "pending"),
         .open_early = edge && sk_walk_opens_early(s->op),
     };
     *n = group_at(c, step);

@@ -35,8 +35,8 @@ int32_t launch(const sk_launch *l, void (*kernel)(Params...), dim3 grid, dim3 bl
 
 /* First half of the edge: returns when everything launched before has ended and its writes are
  * visible. Before it a kernel may read constants (weights, tables of the plan), what earlier rounds
- * have written, and with sk_launch.rows_ready the row table and the count; it may write nothing and
- * must not exit. */
+ * have written, and with sk_launch.rows_ready the row table and the count, with .state_ready what
+ * slots have; it may write nothing and must not exit. Once more it returns at once. */
 __device__ inline void edge_wait()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

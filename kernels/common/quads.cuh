@@ -18,6 +18,12 @@ __device__ inline float4 load_quad(const float *x, int32_t i, int32_t n, bool wi
     return q;
 }
 
+/* The same where i may be n or more: nothing but zeros then. */
+__device__ inline float4 quad_or_zero(const float *x, int32_t i, int32_t n, bool wide)
+{
+    return i < n ? load_quad(x, i, n, wide) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
 __device__ inline void put_quad(float *to, float4 q) { *reinterpret_cast<float4 *>(to) = q; }
 
 __device__ inline void put_quad(__nv_bfloat16 *to, float4 q)

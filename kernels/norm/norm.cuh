@@ -20,7 +20,7 @@ struct team {
 };
 
 /* Squares are exact in double, so fma rounds like an addition. */
-__device__ inline void add_squares(double (&s)[4], float4 q)
+__device__ inline void add_squares(double (&s)[4], const float4 &q)
 {
     s[0] = fma(static_cast<double>(q.x), static_cast<double>(q.x), s[0]);
     s[1] = fma(static_cast<double>(q.y), static_cast<double>(q.y), s[1]);
@@ -32,6 +32,19 @@ __device__ inline double lane_squares(const float *x, int32_t n, const team &t, 
 {
     double s[4] = {};
     for (int32_t i = 4 * t.lane; i < n; i += 4 * t.size) add_squares(s, load_quad(x, i, n, wide));
+    return (s[0] + s[1]) + (s[2] + s[3]);
+}
+
+/* The same when the lane has its first quad (quad_or_zero) already, which as a rule is all: the
+ * loop is kept short, as a short kernel waits for its own code too. */
+__device__ inline double lane_squares(const float4 &first, const float *x, int32_t n, const team &t,
+                                      bool wide)
+{
+    double s[4] = {};
+    add_squares(s, first);
+#pragma unroll 1
+    for (int32_t i = 4 * (t.lane + t.size); i < n; i += 4 * t.size)
+        add_squares(s, load_quad(x, i, n, wide));
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 

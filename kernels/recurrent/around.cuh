@@ -24,26 +24,51 @@ template <typename T> struct conv_views {
     rows<float> out;
     int32_t n_taps, n, dilation;
     int32_t size; // rows of the window
+    int32_t wide; // taps of a channel are aligned for four at a time
 };
 
-/* A thread a channel of a row: the sum in the definition's order. */
+constexpr int32_t kConvTaps = 4; // on their way together
+constexpr int32_t kConvCtas = 6; // of a multiprocessor: as many threads as one has everywhere
+
+/* A thread a channel of a row: the sum in the definition's order. The first taps, and the row where
+ * it is ready, are read ahead of the wait; what they meet is not looked at before all of it has
+ * been asked for. */
 template <typename T>
-__global__ void __launch_bounds__(kElemThreads) convolve(conv_views<T> v, pass p)
+__global__ void __launch_bounds__(kElemThreads, kConvCtas) convolve(conv_views<T> v, pass p)
 {
     const int32_t r = blockIdx.x;
     const int32_t d = static_cast<int32_t>(blockIdx.y * blockDim.x + threadIdx.x);
-    if (r >= wait_rows(p) || d >= v.n) return;
-    const sk_row row = *v.table[r];
     const float *taps = v.taps[d];
+    float4 some = quad_or_zero(taps, 0, d < v.n ? v.n_taps : 0, v.wide);
+    if (!p.ready) edge_wait();
+    const int32_t live = live_rows(p.count, p.capacity);
+    const sk_row row = *v.table[r];
+    edge_wait();
+    edge_open();
+    if (r >= live || d >= v.n) return;
     float sum = 0.0f;
-#pragma unroll 4
-    for (int32_t k = 0; k < v.n_taps; k++) {
-        const int32_t back = (v.n_taps - 1 - k) * v.dilation;
-        const T *type = nullptr;
-        const float h = back <= row.at
-                            ? as_kept(v.x[r - back][d], type)
-                            : kept_value(v.window.at(row.slot, v.size + row.at - back) + d);
-        sum = fmaf(taps[k], h, sum);
+#pragma unroll 1
+    for (int32_t k = 0; k < v.n_taps; k += kConvTaps) {
+        if (k > 0) some = load_quad(taps, k, v.n_taps, v.wide);
+        const float tap[kConvTaps] = {some.x, some.y, some.z, some.w};
+        float fresh[kConvTaps]; // of the two one, and no zero: it would wait for the other
+        T old[kConvTaps];
+#pragma unroll
+        for (int32_t j = 0; j < kConvTaps; j++) {
+            const int32_t back = (v.n_taps - 1 - k - j) * v.dilation;
+            if (back < 0) break;
+            if (back <= row.at)
+                fresh[j] = v.x[r - back][d];
+            else
+                old[j] = v.window.at(row.slot, v.size + row.at - back)[d];
+        }
+#pragma unroll
+        for (int32_t j = 0; j < kConvTaps; j++) {
+            const int32_t back = (v.n_taps - 1 - k - j) * v.dilation;
+            const T *type = nullptr;
+            if (back < 0) break;
+            sum = fmaf(tap[j], back <= row.at ? as_kept(fresh[j], type) : kept_value(old + j), sum);
+        }
     }
     v.out[r][d] = __fdiv_rn(sum, gate_divisor(sum));
 }
@@ -59,7 +84,8 @@ template <typename T> int32_t launch_conv(const sk_conv_args *a, const sk_launch
                              static_cast<int32_t>(a->taps.dim[1]),
                              static_cast<int32_t>(n),
                              a->dilation,
-                             static_cast<int32_t>(a->window.dim[1])};
+                             static_cast<int32_t>(a->window.dim[1]),
+                             row_aligned(a->taps, 16)};
     const dim3 grid(static_cast<unsigned>(a->x.dim[0]),
                     static_cast<unsigned>((n + kElemThreads - 1) / kElemThreads));
     return launch(l, convolve<T>, grid, dim3(kElemThreads), 0, v,
@@ -68,8 +94,8 @@ template <typename T> int32_t launch_conv(const sk_conv_args *a, const sk_launch
 
 /* ---- gdn_inputs ------------------------------------------------------------------------------ */
 
-constexpr int32_t kInputWarps = 8;   // of a CTA
-constexpr int32_t kInputCopy = 1024; // values that a warp copies
+constexpr int32_t kInputWarps = 4;  // of a CTA
+constexpr int32_t kInputCopy = 128; // values that a warp copies, a quad a lane
 
 struct input_views {
     rows<const float> c, a, b;
@@ -77,22 +103,30 @@ struct input_views {
     heads<float> q;
     rows<float> in;
     int32_t hk, dk, hv, n_v;
-    int32_t wide; // heads of c are aligned for four elements at a time
+    int32_t wide; // heads of c, q and in are aligned for four elements at a time
     float root;   // 1 / sqrt(dk)
 };
 
 __device__ inline float softplus(float x) { return x > 20.0f ? x : log1pf(exp_same(x)); }
 
-/* A warp: a head times its factor, and times `by` after that where `again` says so. */
+/* A warp: a head times its factor, and times `by` after that where `again` says so. Up to 128
+ * elements are read once. */
 __device__ inline void unit_head(const float *x, float *out, const input_views &v, bool again)
 {
     const team t = {static_cast<int32_t>(threadIdx.x % 32), 32};
-    const double squares = warp_sum(lane_squares(x, v.dk, t, v.wide));
+    const float4 first = quad_or_zero(x, 4 * t.lane, v.dk, v.wide);
+    const double squares = warp_sum(lane_squares(first, x, v.dk, t, v.wide));
     const float length = __fadd_rn(static_cast<float>(squares), 1e-6f);
     const float factor = __fdiv_rn(1.0f, __fsqrt_rn(length));
-    for (int32_t i = t.lane; i < v.dk; i += 32) {
-        const float unit = __fmul_rn(x[i], factor);
-        out[i] = again ? __fmul_rn(unit, v.root) : unit;
+#pragma unroll 1
+    for (int32_t i = 4 * t.lane; i < v.dk; i += 4 * t.size) {
+        const float4 y = i < 4 * t.size ? first : load_quad(x, i, v.dk, v.wide);
+        float4 unit = make_float4(__fmul_rn(y.x, factor), __fmul_rn(y.y, factor),
+                                  __fmul_rn(y.z, factor), __fmul_rn(y.w, factor));
+        if (again)
+            unit = make_float4(__fmul_rn(unit.x, v.root), __fmul_rn(unit.y, v.root),
+                               __fmul_rn(unit.z, v.root), __fmul_rn(unit.w, v.root));
+        store_quad(out, i, v.dk, v.wide, unit);
     }
 }
 
@@ -107,32 +141,28 @@ __global__ void __launch_bounds__(32 * kInputWarps) make_inputs(input_views v, p
     const int32_t r = blockIdx.x;
     const int32_t lane = threadIdx.x % 32;
     const int32_t keys = v.hk * v.dk;
+    const int32_t item = static_cast<int32_t>(blockIdx.y) * kInputWarps + threadIdx.x / 32;
+    const int32_t copy = item - 2 * v.hk;
     const int32_t copies = (v.n_v + kInputCopy - 1) / kInputCopy;
-    int32_t item = static_cast<int32_t>(blockIdx.y) * kInputWarps + threadIdx.x / 32;
+    const int32_t h = 32 * (copy - copies) + lane; // whose gates
+    const bool gated = h >= 0 && h < v.hv;
+    const float coef = gated ? v.coef[h] : 0.0f, dt = gated ? v.dt[h] : 0.0f;
     if (r >= wait_rows(p)) return;
     const float *c = v.c[r];
     float *in = v.in[r];
-    if (item < v.hk) {
-        unit_head(c + item * v.dk, v.q.at(r, item), v, true);
-        return;
+    if (copy < 0) {
+        const bool is_q = item < v.hk;
+        unit_head(c + item * v.dk, is_q ? v.q.at(r, item) : in + (item - v.hk) * v.dk, v, is_q);
+    } else if (copy < copies) {
+        const int32_t i = copy * kInputCopy + 4 * lane;
+        if (i < v.n_v)
+            store_quad(in + keys, i, v.n_v, v.wide, load_quad(c + 2 * keys, i, v.n_v, v.wide));
+    } else if (gated) {
+        float *gates = in + keys + v.n_v;
+        const float a = v.a[r][h], b = v.b[r][h];
+        gates[h] = exp_same(__fmul_rn(coef, softplus(__fadd_rn(a, dt))));
+        gates[v.hv + h] = __fdiv_rn(1.0f, gate_divisor(b));
     }
-    item -= v.hk;
-    if (item < v.hk) {
-        unit_head(c + keys + item * v.dk, in + item * v.dk, v, false);
-        return;
-    }
-    item -= v.hk;
-    if (item < copies) {
-        const int32_t end = min(v.n_v, (item + 1) * kInputCopy);
-        for (int32_t i = item * kInputCopy + lane; i < end; i += 32) in[keys + i] = c[2 * keys + i];
-        return;
-    }
-    const int32_t h = 32 * (item - copies) + lane;
-    if (h >= v.hv) return;
-    float *gates = in + keys + v.n_v;
-    const float step = softplus(__fadd_rn(v.a[r][h], v.dt[h]));
-    gates[h] = exp_same(__fmul_rn(v.coef[h], step));
-    gates[v.hv + h] = __fdiv_rn(1.0f, gate_divisor(v.b[r][h]));
 }
 
 /* ---- gated_norm ------------------------------------------------------------------------------ */
@@ -144,40 +174,61 @@ template <typename Out> struct gated_views {
     rows<Out> out;
     int32_t n_heads, n;
     float eps;
-    int32_t wide; // rows of x are aligned for four elements at a time
+    int32_t wide; // rows and heads of all are aligned for four elements at a time
 };
 
-/* A warp a head. */
+__device__ inline float4 gate_divisors(const float4 &x)
+{
+    return make_float4(gate_divisor(x.x), gate_divisor(x.y), gate_divisor(x.z), gate_divisor(x.w));
+}
+
+/* A warp a head. Up to 128 elements are on their way together, the gain ahead of the wait. */
 template <typename Out>
 __global__ void __launch_bounds__(32 * kNormWarps) norm_gated(gated_views<Out> v, pass p)
 {
     const team t = {static_cast<int32_t>(threadIdx.x % 32), 32};
-    const int32_t at = static_cast<int32_t>(blockIdx.x) * kNormWarps + threadIdx.x / 32;
-    const int32_t r = at / v.n_heads;
-    const int32_t h = at % v.n_heads;
-    if (r >= wait_rows(p)) return;
+    const int32_t r = blockIdx.x;
+    const int32_t h = static_cast<int32_t>(blockIdx.y) * kNormWarps + threadIdx.x / 32;
+    float4 gain = quad_or_zero(v.gain, 4 * t.lane, v.n, v.wide);
+    if (r >= wait_rows(p) || h >= v.n_heads) return;
     const float *x = v.x.at(r, h);
-    const float *gate = v.gate[r] + h * v.n;
+    const float *gates = v.gate[r] + h * v.n;
     Out *out = v.out[r] + h * v.n;
-    const float factor = norm_factor(warp_sum(lane_squares(x, v.n, t, v.wide)), v.n, v.eps);
-    for (int32_t i = t.lane; i < v.n; i += 32)
-        put(out + i, __fdiv_rn(normed(x[i], factor, v.gain[i]), gate_divisor(gate[i])));
+    float4 y = quad_or_zero(x, 4 * t.lane, v.n, v.wide);
+    float4 by = gate_divisors(quad_or_zero(gates, 4 * t.lane, v.n, v.wide));
+    const float factor = norm_factor(warp_sum(lane_squares(y, x, v.n, t, v.wide)), v.n, v.eps);
+#pragma unroll 1
+    for (int32_t i = 4 * t.lane; i < v.n; i += 4 * t.size) {
+        if (i >= 4 * t.size) {
+            y = load_quad(x, i, v.n, v.wide);
+            by = gate_divisors(load_quad(gates, i, v.n, v.wide));
+            gain = load_quad(v.gain, i, v.n, v.wide);
+        }
+        store_quad(out, i, v.n, v.wide,
+                   make_float4(__fdiv_rn(normed(y.x, factor, gain.x), by.x),
+                               __fdiv_rn(normed(y.y, factor, gain.y), by.y),
+                               __fdiv_rn(normed(y.z, factor, gain.z), by.z),
+                               __fdiv_rn(normed(y.w, factor, gain.w), by.w)));
+    }
 }
 
 template <typename Out> int32_t launch_gated(const sk_gated_norm_args *a, const sk_launch *l)
 {
-    const int64_t vectors = a->x.dim[0] * a->x.dim[1];
+    const int64_t n_heads = a->x.dim[1];
     const gated_views<Out> v = {heads_of<const float>(a->x),
                                 rows_of<const float>(a->gate),
                                 ptr<const float>(a->gain),
                                 rows_of<Out>(a->out),
-                                static_cast<int32_t>(a->x.dim[1]),
+                                static_cast<int32_t>(n_heads),
                                 static_cast<int32_t>(a->x.dim[2]),
                                 a->eps,
-                                row_aligned(a->x, 16)};
-    return launch(l, norm_gated<Out>,
-                  dim3(static_cast<unsigned>((vectors + kNormWarps - 1) / kNormWarps)),
-                  dim3(32 * kNormWarps), 0, v, pass_of(l, a->count, a->x.dim[0]));
+                                a->x.dim[2] % 4 == 0 && row_aligned(a->x, 16) &&
+                                    row_aligned(a->gate, 16) && row_aligned(a->gain, 16) &&
+                                    row_aligned(a->out, 4 * sizeof(Out))};
+    const dim3 grid(static_cast<unsigned>(a->x.dim[0]),
+                    static_cast<unsigned>((n_heads + kNormWarps - 1) / kNormWarps));
+    return launch(l, norm_gated<Out>, grid, dim3(32 * kNormWarps), 0, v,
+                  pass_of(l, a->count, a->x.dim[0]));
 }
 
 } // namespace sk

@@ -34,7 +34,8 @@ extern "C" int32_t sk_k_gdn_inputs(const sk_gdn_inputs_args *a, const sk_launch 
                                dk,
                                hv,
                                n_v,
-                               sk::row_aligned(a->c, 16) && dk % 4 == 0,
+                               dk % 4 == 0 && sk::row_aligned(a->c, 16) &&
+                                   sk::row_aligned(a->q, 16) && sk::row_aligned(a->in, 16),
                                1.0f / sqrtf(static_cast<float>(dk))};
     const int32_t items = sk::input_items(hk, n_v, hv);
     const dim3 grid(static_cast<unsigned>(a->c.dim[0]),
@@ -55,8 +56,8 @@ extern "C" int32_t sk_k_gdn_scan(const sk_gdn_scan_args *a, const sk_launch *l)
 
 extern "C" int32_t sk_k_gdn_fold(const sk_gdn_fold_args *a, const sk_launch *l)
 {
-    return sk::launch(l, sk::delta_fold, sk::delta_grid(a->m), dim3(32 * sk::kDeltaWarps), 0,
-                      sk::delta_of(a->key, a->m, a->pending), sk::step_of<float>(a->pending, 1),
+    return sk::launch(l, sk::delta_fold, sk::delta_grid(a->m), dim3(sk::kDeltaThreads), 0,
+                      sk::delta_of(l, a->key, a->m, a->pending), sk::step_of<float>(a->pending, 1),
                       sk::ptr<const int32_t>(a->kept));
 }
 

@@ -63,37 +63,17 @@ int32_t launch_keep(const sk_launch *l, void (*kernel)(keep_views<Kept>, pass), 
 
 constexpr int32_t kWindowRows = 4; // read before the first of them is written
 
-/* Behind a slot's window come n > 0 rows: keeps the last of all, in one column. `behind(i)` is
- * element i of the rows behind. A row moves to a lower place or comes from outside, so in ascending
- * order none is lost, and rows read together are read before any of them is written. */
-template <typename T, typename Behind>
-__device__ inline void push_column(T *window, int64_t step, int32_t size, int32_t n, Behind behind)
-{
-    for (int32_t i = 0; i < size; i += kWindowRows) {
-        float x[kWindowRows];
-#pragma unroll
-        for (int32_t j = 0; j < kWindowRows; j++) {
-            const int32_t from = i + j + n;
-            x[j] = i + j >= size ? 0.0f
-                   : from < size ? get(window + from * step)
-                                 : behind(from - size);
-        }
-#pragma unroll
-        for (int32_t j = 0; j < kWindowRows; j++)
-            if (i + j < size) put(window + (i + j) * step, x[j]);
-    }
-}
-
 template <typename T> struct window_views {
     heads<T> window;
-    int32_t size; // rows
-    int32_t n;    // columns
+    int32_t size;  // rows
+    int32_t n;     // columns
+    int32_t ready; // sk_launch.state_ready
 };
 
-template <typename T> window_views<T> window_of(const sk_view &window)
+template <typename T> window_views<T> window_of(const sk_launch *l, const sk_view &window)
 {
     return window_views<T>{heads_of<T>(window), static_cast<int32_t>(window.dim[1]),
-                           static_cast<int32_t>(window.dim[2])};
+                           static_cast<int32_t>(window.dim[2]), l->state_ready};
 }
 
 /* A thread a column of a slot. */
@@ -103,20 +83,69 @@ inline dim3 window_grid(const sk_view &window)
                 static_cast<unsigned>(window.dim[0]));
 }
 
+/* A column of a window and the n > 0 rows behind it: the last of all are kept. A row moves to a
+ * lower place or comes from outside, so in ascending order none is lost, and rows read together are
+ * read before any of them is written. */
+template <typename T, typename Row> struct push_views {
+    T *window;
+    int64_t step;
+    const Row *behind;
+    int64_t behind_step;
+    int32_t size, n;
+};
+
+/* What becomes rows i .. of the window. Where both have one type nothing is done with what is
+ * loaded, so that all of it is on its way together. */
+template <typename T, typename Row>
+__device__ inline void load_rows(const push_views<T, Row> &v, int32_t i, T (&x)[kWindowRows])
+{
+#pragma unroll
+    for (int32_t j = 0; j < kWindowRows; j++) {
+        const int32_t from = i + j + v.n;
+        const T *old = v.window + from * v.step;
+        const Row *fresh = v.behind + (from - v.size) * v.behind_step;
+        if (i + j >= v.size) break;
+        if constexpr (sizeof(T) == sizeof(Row))
+            x[j] = *(from < v.size ? old : fresh);
+        else
+            put(x + j, from < v.size ? get(old) : get(fresh));
+    }
+}
+
+/* Writes them, and does the rows after them. */
+template <typename T, typename Row>
+__device__ inline void push_rows(const push_views<T, Row> &v, T (&x)[kWindowRows])
+{
+    for (int32_t i = 0; i < v.size; i += kWindowRows) {
+        if (i > 0) load_rows(v, i, x);
+#pragma unroll
+        for (int32_t j = 0; j < kWindowRows; j++)
+            if (i + j < v.size) v.window[(i + j) * v.step] = x[j];
+    }
+}
+
+/* Where all is ready, the first rows are on their way while the kernel waits. */
 template <typename T>
 __global__ void __launch_bounds__(kElemThreads)
     commit_columns(window_views<T> v, heads<const T> pending, const int32_t *kept)
 {
     const int32_t slot = blockIdx.y;
     const int32_t d = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
+    const int64_t size = sizeof(T);
+    push_views<T, T> push = {v.window.at(slot, 0) + d,
+                             v.window.head_step / size,
+                             pending.at(slot, 0) + d,
+                             pending.head_step / size,
+                             v.size,
+                             0};
+    T x[kWindowRows];
+    if (!v.ready) edge_wait();
+    push.n = kept[slot];
+    const bool pushes = push.n > 0 && d < v.n;
+    if (pushes) load_rows(push, 0, x);
     edge_wait();
     edge_open();
-    const int32_t n = kept[slot];
-    if (n <= 0 || d >= v.n) return;
-    const T *from = pending.at(slot, 0) + d;
-    const int64_t step = pending.head_step / static_cast<int64_t>(sizeof(T));
-    push_column(v.window.at(slot, 0) + d, v.window.head_step / static_cast<int64_t>(sizeof(T)),
-                v.size, n, [=](int32_t i) { return get(from + i * step); });
+    if (pushes) push_rows(push, x);
 }
 
 template <typename T>
@@ -125,12 +154,17 @@ __global__ void __launch_bounds__(kElemThreads)
 {
     const int32_t slot = blockIdx.y;
     const int32_t d = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
-    const slot_span span = find_rows(table, wait_rows(p), slot);
+    const slot_span span = wait_span(table, p, slot);
     if (span.n == 0 || d >= v.n) return;
-    const float *from = x[span.first] + d;
-    const int64_t step = x.step / static_cast<int64_t>(sizeof(float));
-    push_column(v.window.at(slot, 0) + d, v.window.head_step / static_cast<int64_t>(sizeof(T)),
-                v.size, span.n, [=](int32_t i) { return from[i * step]; });
+    const push_views<T, float> push = {v.window.at(slot, 0) + d,
+                                       v.window.head_step / static_cast<int64_t>(sizeof(T)),
+                                       x[span.first] + d,
+                                       x.step / static_cast<int64_t>(sizeof(float)),
+                                       v.size,
+                                       span.n};
+    T first[kWindowRows];
+    load_rows(push, 0, first);
+    push_rows(push, first);
 }
 
 } // namespace sk

@@ -15,14 +15,14 @@ namespace sk
 template <typename T> int32_t window_commit(const sk_window_commit_args *a, const sk_launch *l)
 {
     return launch(l, commit_columns<T>, window_grid(a->window), dim3(kElemThreads), 0,
-                  window_of<T>(a->window), heads_of<const T>(a->pending),
+                  window_of<T>(l, a->window), heads_of<const T>(a->pending),
                   ptr<const int32_t>(a->kept));
 }
 
 template <typename T> int32_t window_push(const sk_window_push_args *a, const sk_launch *l)
 {
     return launch(l, push_columns<T>, window_grid(a->window), dim3(kElemThreads), 0,
-                  window_of<T>(a->window), rows_of<const sk_row>(a->rows),
+                  window_of<T>(l, a->window), rows_of<const sk_row>(a->rows),
                   rows_of<const float>(a->x), pass_of(l, a->count, a->x.dim[0]));
 }
 

@@ -280,6 +280,7 @@ template <typename T> T atomicOr(T *at, T bits)
     *at |= bits;
     return was;
 }
+template <typename T> T __ldcg(const T *p) { return *p; }
 inline size_t __cvta_generic_to_shared(const void *p) { return emulated::shared_address(p); }
 inline void *__cvta_shared_to_generic(size_t address)
 {

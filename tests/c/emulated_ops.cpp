@@ -156,10 +156,16 @@ void pack_weights(const Op &o, Bound &b, std::vector<std::unique_ptr<Memory>> &p
     }
 }
 
+bool is_one_of(const char *name, std::initializer_list<const char *> names)
+{
+    return std::any_of(names.begin(), names.end(),
+                       [name](const char *other) { return strcmp(name, other) == 0; });
+}
+
 bool is_read_early(const sk_field &f, const How &how)
 {
-    const bool table = strcmp(f.name, "count") == 0 || strcmp(f.name, "rows") == 0;
-    return how.ready && table && !(f.mode & SK_WRITE);
+    const bool table = is_one_of(f.name, {"count", "rows", "kept", "pending"});
+    return how.ready && ((table && !(f.mode & SK_WRITE)) || is_one_of(f.name, {"m", "window"}));
 }
 
 /* The ring of linear waits for its loads in the machine code (tools/check_copies.py). A warp of it
@@ -313,7 +319,7 @@ Results computed(const Op &o, const How &how, int32_t ctx_bound, const Op *befor
     l.ctx_bound = ctx_bound;
     l.n_sm = 3;
     l.edge = 1;
-    l.rows_ready = how.ready;
+    l.rows_ready = l.state_ready = how.ready;
     l.fused = how.fused;
     pack_weights(o, b, packed);
     setting = Setting();

@@ -64,7 +64,7 @@ using Results = std::vector<std::vector<uint8_t>>;
 struct How {
     const char *name;
     Order order;
-    bool ready;   // count and row table may be read early
+    bool ready;   // count and row table may be read early, and what slots have
     bool apart;   // rows lie apart
     int32_t more; // rows that do not live
     bool fused = false;

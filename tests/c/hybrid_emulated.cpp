@@ -148,8 +148,9 @@ void check_state()
 struct Heads {
     int64_t hk, hv, dk, dv;
 };
-const Heads kHeads[] = {
-    {1, 1, 1, 1}, {2, 6, 16, 40}, {2, 4, 6, 11}, {1, 2, 100, 6}, {1, 2, 128, 33}};
+const Heads kHeads[] = {{1, 1, 1, 1},   {2, 6, 16, 40},  {2, 4, 6, 11},
+                        {1, 2, 100, 6}, {1, 2, 128, 33}, {1, 2, 128, 128},
+                        {2, 2, 64, 7},  {1, 3, 96, 34},  {1, 2, 7, 64}};
 
 void check_conv(int32_t type, int64_t taps, int32_t dilation, int64_t n)
 {
@@ -209,13 +210,12 @@ Op delta(const char *name, const Heads &h, const Pass &p, const std::vector<floa
     return o;
 }
 
-/* Steps, a scan, and a fold of what the steps have kept. */
-void check_delta(const Heads &h)
+/* Steps, a scan, and a fold of what the steps have kept, `most` rows a slot. */
+void check_delta(const Heads &h, const Pass &p, int64_t most)
 {
-    const Pass &p = some_pass();
     const std::vector<float> in = entries(h, p.n());
     const std::vector<float> m = floats(p.n_slots * h.hv * h.dk * h.dv, 1);
-    const int64_t width = static_cast<int64_t>(in.size()) / p.n(), most = 5;
+    const int64_t width = static_cast<int64_t>(in.size()) / p.n();
     const Bounds bounds = {false, true};
     const Op step = delta("gdn_step", h, p, in, m);
     Op scan = delta("gdn_scan", h, p, in, m), fold("gdn_fold");
@@ -265,12 +265,18 @@ void check_recurrent()
         check_gated_norm(type, 1, 1);
         check_gated_norm(type, 3, 45);
         check_gated_norm(type, 5, 128);
+        for (const int64_t n : {7, 64, 96, 130, 300}) check_gated_norm(type, 6, n);
     }
+    // Rows that fill what comes into shared memory together, and that take several turns.
+    const Pass longer(4, {{2, 41, 3}, {0, 8, 0}, {3, 1, 5}, {1, 17, 0}});
     for (const Heads &h : kHeads) {
         check_inputs(h);
-        check_delta(h);
+        check_delta(h, some_pass(), 5);
+        if (h.dk <= 16 || h.dv == 33) check_delta(h, longer, 42);
     }
     check_inputs({1, 40, 8, 64}); // values for several warps, gates of more than 32 heads
+    check_inputs({1, 2, 132, 7}); // heads of more than a quad a lane
+    check_inputs({2, 2, 301, 130});
 }
 
 /* ---- streams -----------------------------------------------------------------------------------
