@@ -110,8 +110,17 @@ static sk_code poison(const cursor *c, size_t step, sk_status *st)
     return SK_OK;
 }
 
-/* How many steps from `step` on, all of them in [from, to], go out in one launch. Not where each
- * step is looked at, and not where one of them is left out. */
+/* Does a branch fork or join ahead of the step? */
+static bool is_border(const sk_plan *plan, size_t step)
+{
+    for (size_t i = 0; i < plan->n_branches; i++)
+        if (plan->branches[i].fork == (int32_t)step || plan->branches[i].join == (int32_t)step)
+            return true;
+    return false;
+}
+
+/* How many steps from `step` on, all of them in [from, to], go out together. Not where each step is
+ * looked at, where one of them is left out, or across a fork or a join. */
 static int32_t group_at(const cursor *c, size_t step)
 {
     const sk_plan *plan = c->b->plan;
@@ -121,6 +130,7 @@ static int32_t group_at(const cursor *c, size_t step)
     for (size_t i = step; i < plan->n_steps && n < SK_CUDA_GROUP_MAX; i++) {
         const sk_step *s = &plan->steps[i];
         if (s->branch || s->stage > c->to || c->w->omit >> s->op & 1) break;
+        if (n > 0 && is_border(plan, i)) break;
         ops[n++] = s->op;
     }
     return n > 1 ? sk_cuda_group_find(ops, n) : 1;
