@@ -7,6 +7,7 @@
 #include "kernels/linear/narrow.cuh"
 #include "kernels/linear/pack.cuh"
 #include "kernels/linear/ring.cuh"
+#include "kernels/linear/spread.cuh"
 #include "kernels/linear/stream.cuh"
 #include "kernels/linear/wide.cuh"
 
@@ -72,11 +73,42 @@ int32_t launch_stream(const NarrowArgs &a, const sk_launch *l)
                   dim3(static_cast<unsigned>(32 * s.n)), StreamShared<D, N>::bytes(s.n), a);
 }
 
+/* Outputs that a CTA has of a tile, as a shift; 0: even the fewest have too many weights. Of up to
+ * eight rows there is a CTA for every multiprocessor, if a tile can be shared out so far; of more,
+ * whose activations take longer to read than weights, for every second one. */
+template <typename D, int N> int32_t spread_bits(const NarrowArgs &a, const Slices &s, int32_t n_sm)
+{
+    const int32_t most = N == 1 ? n_sm : n_sm / 2;
+    const auto fits = [&](int32_t bits) {
+        return SpreadShared<D, N>::bytes(a.k, s, bits) <= kSpreadBytes;
+    };
+    int32_t bits = 3;
+    while (bits > 1 && (a.seg.n_tiles * (32 >> bits) <= most || !fits(bits))) bits--;
+    return fits(bits) ? bits : 0;
+}
+
+template <typename D, int N>
+int32_t launch_spread(const NarrowArgs &a, const Slices &s, int32_t bits, const sk_launch *l)
+{
+    const int32_t halves = 2 * s.n, rounds = (halves + kSpreadWarps<N> - 1) / kSpreadWarps<N>;
+    const int32_t warps = (halves + rounds - 1) / rounds;
+    return launch(l, spread<D, N>,
+                  dim3(static_cast<unsigned>(a.seg.n_tiles), static_cast<unsigned>(16 >> bits)),
+                  dim3(static_cast<unsigned>(32 * warps)), SpreadShared<D, N>::bytes(a.k, s, bits),
+                  a, s, bits);
+}
+
 /* The same sums by the kernel that suits the shape. */
 template <typename D, int N>
 int32_t run_columns(NarrowArgs &a, bool norm, bool gated, const sk_launch *l)
 {
     const Slices s = slices_of<D>(a.k);
+    if constexpr (kSpreads<D>) {
+        if (!norm && !gated && a.epilogue != Epilogue::kArgmax && a.k > kShortK &&
+            sk_slice_pieces(a.k) == 1 && a.seg.n_tiles <= kSpreadTiles)
+            if (const int32_t bits = spread_bits<D, N>(a, s, l->n_sm))
+                return launch_spread<D, N>(a, s, bits, l);
+    }
     if constexpr (D::kBlocks <= 2 && D::kTerms == 1) {
         // K in whole units
         const bool one = s.per == 1 && a.k % (32 * D::kBlocks) == 0;
@@ -302,8 +334,15 @@ template <typename D, int T, bool Norm> int32_t setup_columns()
     return e ? e : setup_column<D, 5, T, Norm>();
 }
 
+template <typename D, int N> int32_t setup_spread()
+{
+    if constexpr (kSpreads<D>) return allow_shared(spread<D, N>, kSpreadBytes);
+    return 0;
+}
+
 template <typename D, int N> int32_t setup_short()
 {
+    if (const int32_t e = setup_spread<D, N>()) return e;
     if constexpr (D::kBlocks <= 2 && D::kTerms == 1) {
         const size_t one = NarrowShared<D, N, 1>::bytes(single_warps<N, 1>(), 1);
         int32_t e = allow_shared(single<D, N, 1, true, Ending::kStore>, one);

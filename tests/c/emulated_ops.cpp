@@ -317,7 +317,7 @@ Results computed(const Op &o, const How &how, int32_t ctx_bound, const Op *befor
     l.work_bytes = bytes;
     l.sync = reinterpret_cast<uint32_t *>(sync.p);
     l.ctx_bound = ctx_bound;
-    l.n_sm = 3;
+    l.n_sm = how.n_sm;
     l.edge = 1;
     l.rows_ready = l.state_ready = how.ready;
     l.fused = how.fused;

@@ -100,6 +100,51 @@ void check_linear(int32_t type, int32_t other, int64_t n, int64_t k, int64_t row
     check(add, kNear);
 }
 
+/* Few outputs of a long K, shared out among few multiprocessors and among many; of two segments
+ * (the second ends in a tile of its own) and added to what is there. */
+void check_spread(int32_t type, int64_t n, int64_t other, int64_t k, int64_t rows)
+{
+    const double scale = 1 / sqrt(static_cast<double>(k));
+    Op o("linear"), add("linear_add");
+    for (Op *p : {&o, &add}) {
+        p->name += " spread " + std::string(sk_dtype_name(type)) + sizes({n, other, k, rows});
+        p->put("x", kRows, SK_BF16, {rows, k}, scale).gap = 8;
+        count(*p, rows);
+    }
+    weight(o, "w[0]", type, n, k);
+    o.put("bias[0]", kNothing, SK_F32, {n});
+    o.out("y[0]", kRows, SK_F32, {rows, n});
+    if (other) {
+        weight(o, "w[1]", type, other, k);
+        o.out("y[1]", kRows, SK_F32, {rows, other});
+    }
+    add.of("w") = o.of("w[0]");
+    add.put("y", kRows, SK_F32, {rows, n});
+    for (const Op *p : {&o, &add}) {
+        const auto few = computed(*p, emulated::kPlainly, 0);
+        check(*p, kNear);
+        for (const int32_t n_sm : {24, 132}) {
+            emulated::How how = {"on more multiprocessors", emulated::kShuffled, true, false, 0};
+            how.n_sm = n_sm;
+            CHECK(computed(*p, how, 0) == few, "%s: other bits on %d multiprocessors",
+                  p->name.c_str(), n_sm);
+        }
+        const emulated::How wide = {"with room", emulated::kAscending, true, false, 41};
+        CHECK(computed(*p, wide, 0) == few, "%s: other bits by the wide kernel", p->name.c_str());
+        for (const int32_t live : {0, 1}) {
+            Op part = *p;
+            part.ints("count", kNothing, {1}, {live});
+            const size_t at = static_cast<size_t>(p->field(p == &o ? "y[0]" : "y"));
+            const auto is = computed(part, emulated::kPlainly, 0)[at];
+            const size_t row = static_cast<size_t>(n) * 4, done = static_cast<size_t>(live) * row;
+            CHECK(memcmp(is.data(), few[at].data(), done) == 0 &&
+                      memcmp(is.data() + done, p->arguments[at].bytes.data() + done,
+                             is.size() - done) == 0,
+                  "%s: of %d rows", p->name.c_str(), live);
+        }
+    }
+}
+
 /* The kernel for rows of no whole blocks has the arithmetic of the others: where both could be. */
 void check_uneven(int32_t type, int64_t n, int64_t k, int64_t rows)
 {
@@ -165,6 +210,15 @@ void check_products()
     for (const int32_t type : {SK_F32, SK_F16, SK_BF16})
         for (const int64_t k : {1, 16, 31, 33, 48, 80, 1000, 1553})
             check_linear(type, SK_BF16, k == 48 ? 90 : 17, k, k == 16 ? 42 : 5);
+    check_spread(SK_F32, 512, 1, 2560, 5);
+    check_spread(SK_F32, 48, 48, 2560, 20);
+    check_spread(SK_F32, 5, 0, 2560, 40);
+    check_spread(SK_F32, 19, 3, 1568, 9);
+    check_spread(SK_F32, 16, 0, 6144, 1);
+    check_spread(SK_F32, 17, 0, 10240, 8); // slices of 512: not shared out
+    check_spread(SK_F16, 33, 1, 1568, 8);
+    check_spread(SK_BF16, 40, 7, 2592, 20);
+    check_spread(SK_BF16, 9, 0, 2048, 38);
     check_linear(SK_BF16, SK_F32, 33, 96, 5);
     check_linear(SK_F32, SK_BF16, 17, 64, 18);
     check_linear(SK_Q8_0, SK_Q8_0, 40, 320, 42);

@@ -140,6 +140,26 @@ def test_more_tiles_than_multiprocessors(kind):
             assert got.tobytes() == whole[:p].tobytes(), (n, k, p)
 
 
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+def test_few_outputs_of_a_long_k(kind):
+    """As of a router and of gates of heads; the wide kernel gives a row the same bits."""
+    rng = np.random.default_rng(5)
+    shapes = ((512, 1), 2560), ((48, 48), 2560), ((300, 9), 1568), ((1000,), 2048), ((5,), 6144)
+    for n, k in shapes:
+        x, _ = stream(rng, 64, k)
+        fields, _, _ = segments((kind,) * len(n), n, k, rng, bias=k == 1568)
+        one, _, _ = segments((kind,), n[:1], k, rng, index=False)
+        start = rng.standard_normal(n[0]).astype(F)
+        whole, added = linear(x, fields, n), linear_add(x, one, start)
+        close_linear(whole[:2], linear(x[:2], fields, n, "definition"))
+        for p in NARROW:
+            assert linear(x[:p], fields, n).tobytes() == whole[:p].tobytes(), (n, k, p)
+            assert linear_add(x[:p], one, start).tobytes() == added[:p].tobytes(), (n, k, p)
+        for count, p in ((0, 5), (3, 8), (9, 40)):
+            got = linear(behind(x, count, p), fields, n, "cuda", count)
+            assert got[:count].tobytes() == whole[:count].tobytes(), (n, k, count, p)
+
+
 @pytest.mark.parametrize(
     "kinds",
     [*(TYPES[i : i + 4] for i in range(0, len(TYPES), 4)), TYPES[:1] * 4, TYPES[1:5:3]],
