@@ -13,6 +13,7 @@ MAY = {
     "dev": {"base", "kernels/floor/floor.h"},
     "op/cuda": {
         *("base", "op", "dev", "kernels/sk_kernels.h", "kernels/streams/tables.h"),
+        "kernels/linear/split.h",
         *(f"kernels/{family}/sizes.h" for family in ("linear", "attend", "sparse", "hyper")),
     },
     "plan": {"base", "op"},

@@ -32,11 +32,12 @@ static sk_code whole_weights(const sk_plan *plan, size_t step, sk_status *st)
     return SK_OK;
 }
 
-/* The scratch and its counters are the main stream's. */
+/* The scratch and its counters are the main stream's. Products without a norm can do without. */
 static sk_code no_scratch_beside(const sk_plan *plan, size_t step, sk_status *st)
 {
     const sk_step *s = &plan->steps[step];
-    if (!s->branch || sk_cuda_work_bytes(s->op, sk_plan_args(plan, step), INT32_MAX) == 0)
+    if (!s->branch || s->op == SK_OP_linear || s->op == SK_OP_linear_add ||
+        sk_cuda_work_bytes(s->op, sk_plan_args(plan, step), INT32_MAX) == 0)
         return SK_OK;
     return SK_FAIL(st, SK_UNSUPPORTED, "%s on CUDA: expected no scratch in a step beside others",
                    sk_ops[s->op].name);
@@ -174,9 +175,9 @@ static sk_code launch(cursor *c, size_t step, int32_t *n, sk_status *st)
     const bool edge = w->edges && !w->direct && !w->poison && !s->branch && c->before >= 0;
     const sk_launch l = {
         .stream = lane ? sk_dev_branch_stream(w->dev, lane) : sk_dev_stream(w->dev),
-        .work = w->work,
-        .work_bytes = w->work_bytes,
-        .sync = w->sync,
+        .work = s->branch ? NULL : w->work,
+        .work_bytes = s->branch ? 0 : w->work_bytes,
+        .sync = s->branch ? NULL : w->sync,
         .ctx_bound = c->ctx_bound,
         .n_sm = sk_dev_about(w->dev)->n_sm,
         .edge = edge,

@@ -47,10 +47,13 @@ static sk_view dense_view(int32_t dtype, int32_t size, int32_t rank, int64_t d0,
     return v;
 }
 
-/* Products between the kernels: what the first has written may not be read ahead of the wait. */
+/* Products between the kernels: what the first has written may not be read ahead of the wait, and
+ * the scratch is taken. */
 static sk_launch inner_launch(const sk_launch *l, bool counted_here)
 {
     sk_launch in = *l;
+    in.work = nullptr;
+    in.work_bytes = 0;
     in.open_early = 0;
     if (counted_here) in.rows_ready = 0;
     return in;

@@ -6,8 +6,11 @@
  * where the weights are small and the ring where they are large, more rows the wide ones; all give
  * a row the same bits. A step whose segments differ in type takes one launch a type. Parts of K are
  * the ring's, with any number of rows. */
+#include "kernels/common/setup.cuh"
 #include "kernels/common/setup.h"
 #include "kernels/linear/family.cuh"
+#include "kernels/linear/split.cuh"
+#include "kernels/linear/split.h"
 #include "kernels/linear/uneven.cuh"
 
 #define X(name) extern const sk::Family sk_family_##name;
@@ -225,6 +228,53 @@ int32_t ring_product(const sk::Family *f, const Input &in, const sk::NarrowArgs 
     return ring_in_turns(f, r, l);
 }
 
+/* One weight whose slices are left apart, in two launches; 0 where it is not one of those. */
+int64_t slices_apart(const Input &in, const sk::Family *f, const sk::Segments &seg,
+                     const sk_launch *l)
+{
+    const int64_t rows = in.x->dim[0], n = seg.of[0].n, k = in.x->dim[1];
+    if (!f->ring || in.gain || seg.n != 1 || seg.of[0].scale) return 0;
+    if (!l->work || sk_split_bytes(f->dtype, rows, n, k) > l->work_bytes) return 0;
+    return sk_split_slices(f->dtype, rows, n, k);
+}
+
+int32_t apart(const Input &in, const sk::Family *f, const sk::NarrowArgs &a, int64_t slices,
+              const sk_launch *l)
+{
+    const sk::Segment &seg = a.seg.of[0];
+    sk::RingArgs r = {};
+    sk::SliceArgs s = {};
+    sk_launch then = *l;
+    r.seg = a.seg;
+    r.x = static_cast<const uint16_t *>(a.x);
+    r.x_step = a.x_step;
+    r.count = a.count;
+    r.rows = a.rows;
+    r.k = a.k;
+    r.parts = static_cast<int32_t>(slices);
+    r.part_step = static_cast<int64_t>(a.rows) * seg.n;
+    r.open_early = a.open_early && bytes_of(f, a.seg, a.k) >= kOpenEarlyFrom;
+    r.seg.of[0].y = reinterpret_cast<float *>(l->work);
+    r.seg.of[0].y_step = seg.n;
+    r.seg.of[0].bias = nullptr;
+    s.sums = r.seg.of[0].y;
+    s.bias = seg.bias;
+    s.y = seg.y;
+    s.y_step = seg.y_step;
+    s.slice_step = r.part_step;
+    s.n = seg.n;
+    s.slices = r.parts;
+    s.add = a.epilogue == sk::Epilogue::kAdd;
+    then.open_early = 0;
+    const int32_t e = f->ring(r, l);
+    if (e) return e;
+    return sk::launch(
+        &then, sk::add_slices,
+        dim3(static_cast<unsigned>((seg.n + 4 * sk::kSliceThreads - 1) / (4 * sk::kSliceThreads)),
+             static_cast<unsigned>(a.rows)),
+        dim3(sk::kSliceThreads), 0, s, sk::pass_of(l, *in.count, a.rows));
+}
+
 /* From how many tiles x pieces of K on weights are large: a few for every warp of the GPU. */
 constexpr int64_t kRingFrom = 2048;
 
@@ -262,6 +312,7 @@ int32_t product(const Input &in, int32_t dtype, const sk::Segments &seg, bool ad
     if (a.rows > sk::kNarrowRows) return wide_product(f, in, seg, add, work, l);
     a.seg = seg;
     a.epilogue = add ? sk::Epilogue::kAdd : sk::Epilogue::kStore;
+    if (const int64_t slices = slices_apart(in, f, seg, l)) return apart(in, f, a, slices, l);
     if (takes_ring(f, a)) return ring_product(f, in, a, work, l);
     return f->narrow(a, in.gain != nullptr, false, l);
 }
@@ -428,6 +479,7 @@ extern "C" int32_t sk_setup_linear(void)
     if (!e) e = sk_family_##name.setup();
     SK_FORMATS(X)
 #undef X
+    if (!e) e = sk::prefer_shared(sk::add_slices);
     return e ? e : sk::setup_uneven();
 }
 

@@ -321,6 +321,8 @@ Results computed(const Op &o, const How &how, int32_t ctx_bound, const Op *befor
     l.edge = 1;
     l.rows_ready = l.state_ready = how.ready;
     l.fused = how.fused;
+    if (how.bare) l.work = nullptr;
+    if (how.bare) l.work_bytes = 0;
     pack_weights(o, b, packed);
     setting = Setting();
     setting.name = o.name + ", " + how.name;
@@ -486,6 +488,12 @@ void check(const Op &o, const Bounds &bounds)
     for (const How &how : kHows) {
         const Results is = computed(o, how, bounds.ctx_bound);
         CHECK(is == first, "%s: other bits %s", o.name.c_str(), how.name);
+    }
+    if (o.op == SK_OP_linear || o.op == SK_OP_linear_add) {
+        How bare = kPlainly;
+        bare.bare = true;
+        CHECK(computed(o, bare, bounds.ctx_bound) == first, "%s: other bits without scratch",
+              o.name.c_str());
     }
     for (How how : kHows) {
         if (!bounds.fuses) break;

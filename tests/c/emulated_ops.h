@@ -68,6 +68,7 @@ struct How {
     bool apart;   // rows lie apart
     int32_t more; // rows that do not live
     bool fused = false;
+    bool bare = false; // without scratch
     int32_t n_sm = 3;
 };
 

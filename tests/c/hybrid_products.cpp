@@ -222,6 +222,9 @@ void check_products()
     check_linear(SK_BF16, SK_F32, 33, 96, 5);
     check_linear(SK_F32, SK_BF16, 17, 64, 18);
     check_linear(SK_Q8_0, SK_Q8_0, 40, 320, 42);
+    check_linear(SK_Q4_K, SK_Q8_0, 37, 4096, 5); // slices left apart, as many as there may be
+    check_linear(SK_Q8_0, SK_F16, 16, 6144, 20);
+    check_linear(SK_F16, SK_Q4_K, 130, 10240, 35);
     check_linear(SK_Q4_K, SK_Q8_0, 19, 256, 9);
 }
 

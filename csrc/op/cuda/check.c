@@ -241,9 +241,30 @@ static uint64_t attend_work(const sk_view *q, const sk_view *k_cache, int32_t ct
     return sk_k_attend_work(q->dim[0], q->dim[1], k_cache->dim[2], q->dim[2], ctx_bound);
 }
 
+/* Of a step with several weights, each of which may be the only one of its type. */
+static uint64_t split_work(const sk_view *x, const sk_view *w, int32_t n_w)
+{
+    uint64_t most = 0;
+    for (int32_t i = 0; i < n_w; i++) {
+        uint64_t bytes;
+        if (!sk_view_present(&w[i])) continue;
+        bytes = sk_cuda_split_bytes(w[i].dtype, x->dim[0], w[i].dim[0], x->dim[1]);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 uint64_t sk_cuda_work_bytes(enum sk_op op, const void *args, int32_t ctx_bound)
 {
     switch (op) {
+    case SK_OP_linear: {
+        const sk_linear_args *a = args;
+        return split_work(&a->x, a->w, SK_LINEAR_SEGS);
+    }
+    case SK_OP_linear_add: {
+        const sk_linear_add_args *a = args;
+        return split_work(&a->x, &a->w, 1);
+    }
     case SK_OP_norm_linear: {
         const sk_norm_linear_args *a = args;
         return sk_k_linear_work(a->x.dim[0], a->x.dim[1], 0, 0);

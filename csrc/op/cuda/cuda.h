@@ -29,6 +29,10 @@ SK_MUST_USE sk_code sk_cuda_check(enum sk_op op, const void *args, sk_status *st
 /* Scratch of the step: a function of shapes and the tier's bound. */
 uint64_t sk_cuda_work_bytes(enum sk_op op, const void *args, int32_t ctx_bound);
 
+/* Scratch of a product [rows, k] with a weight [n, k] whose slices of the sum over K are left
+ * apart. A launch with less does without: the same bits, later. 0: of no use. */
+uint64_t sk_cuda_split_bytes(int32_t dtype, int64_t rows, int64_t n, int64_t k);
+
 /* Is the field a matrix in packed order: a weight of a product, or a table of rows? */
 static inline bool sk_cuda_takes_packed(enum sk_op op, const sk_field *f)
 {

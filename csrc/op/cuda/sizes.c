@@ -5,6 +5,7 @@
 #include "kernels/attend/sizes.h"
 #include "kernels/hyper/sizes.h"
 #include "kernels/linear/sizes.h"
+#include "kernels/linear/split.h"
 #include "kernels/sparse/sizes.h"
 #include "kernels/streams/tables.h"
 
@@ -43,6 +44,11 @@ int32_t sk_k_gathers(int32_t dtype)
 uint64_t sk_k_linear_work(int64_t rows, int64_t k, int64_t n_out, int32_t n_hidden)
 {
     return sk_linear_scratch_of(rows, k, n_out, n_hidden).bytes;
+}
+
+uint64_t sk_cuda_split_bytes(int32_t dtype, int64_t rows, int64_t n, int64_t k)
+{
+    return sk_split_bytes(dtype, rows, n, k);
 }
 
 uint64_t sk_k_attend_work(int64_t rows, int64_t heads, int64_t kv_heads, int64_t dim,

@@ -10,11 +10,13 @@ from typing import Any
 import flash_sessions
 import numpy as np
 import pytest
+import stoker
 import tiny
 from flash_tools import GEOMETRIES, write_hf
 from gpu_tools import device_memory
 from qualify import Traffic, alone, counted, drive, host_memory
-from test_gpu_engine import TYPES, engine, prefill
+from test_flash_rounds import GOLDEN
+from test_gpu_engine import TYPES, engine, prefill, trace
 
 pytestmark = [pytest.mark.gpu, pytest.mark.gpu_long]
 REPLAYS, ROUNDS = 10_000, 2_000
@@ -83,3 +85,27 @@ def test_two_thousand_rounds_of_four_slots(tmp_path: Path, drafter: str, ahead: 
         flash_sessions.engine(path, drafter, **options) as head,
     ):
         alone(plain, head, requests)
+
+
+@pytest.mark.parametrize("drafter", ["mtp:4", "ngram:3", "planted:8"])
+@pytest.mark.parametrize("layers", [0, 4])
+def test_256_rounds_of_a_graph_are_those_of_its_steps(layers: int, drafter: str) -> None:
+    """Records, logits and the settled state at the end, whatever way the same steps are run: of the
+    stored model, and of some layers of the released widths."""
+    model: Any = GOLDEN
+    if layers:
+        model = stoker.synthetic("flash-next", quant="iq3_s", layers=layers, ple_rows=100_000)
+    prompt = np.random.default_rng(7).integers(8, 200_000 if layers else 60, 45)
+    n = 256 if drafter != "planted:8" else 300 if layers else 1280
+    first: Any = None
+    for options in ({}, {"mode": "eager"}, {"edges": False}, {"fused": False}, {"slots": 4},
+                    {"mode": "eager", "poison": True}):  # fmt: skip
+        with stoker.Engine(model, drafter, "cuda:0", **{"context": 2000, **options}) as e:
+            if drafter == "planted:8":
+                if first is None:
+                    with stoker.Engine(model, "none", "cuda:0", context=2000) as plain:
+                        ids = plain.generate(prompt, n + 20, ignore_eos=True).ids
+                e.plant([*prompt, *ids], [8, 3, 0, 5])
+            got = trace(e, prompt, n)
+        first = first or got
+        assert len(got[0]) >= n / 5 and got == first, options
