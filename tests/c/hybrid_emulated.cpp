@@ -447,6 +447,9 @@ void check_sparse()
     check_attend(6, 2, 32, 53, 4, 4, true);
     check_attend(9, 1, 80, 300, 90, 3, false);
     check_attend(10, 1, 16, 200, 200, 1, true);
+    check_attend(24, 2, 256, 300, 60, 4, true);  // V over K
+    check_attend(20, 1, 16, 700, 600, 1, true);  // heads for two CTAs, a list longer than a CTA
+    check_attend(1, 1, 16, 2700, 675, 4, false); // more splits than are merged at once
 }
 
 /* ---- routing -----------------------------------------------------------------------------------
