@@ -10,17 +10,13 @@
 #pragma once
 
 #include "kernels/attend/chunk.cuh"
+#include "kernels/sparse/divisor.cuh"
 #include "kernels/sparse/sizes.h"
 
 namespace sk
 {
 
 constexpr int32_t kListedCols = 2 * kCols; // query heads of a CTA
-
-struct divisor {
-    uint32_t by;
-    int32_t shift; // its logarithm, or -1
-};
 
 struct blocks_task {
     attend_task t; // cells is kSplit, window 0; sums and o lie in the scratch
@@ -33,12 +29,6 @@ struct blocks_task {
     int32_t batches; // of query heads, of a key head
     int32_t ahead;   // cells of V that have a place of their own; a multiple of 16
 };
-
-/* x / d; no division where it is a power of two. */
-__device__ inline uint32_t divided(uint32_t x, const divisor &d)
-{
-    return d.shift >= 0 ? x >> d.shift : x / d.by;
-}
 
 /* Where a cell of V lies in the ring. */
 __device__ inline int32_t ring_of(const blocks_task &b, int32_t cell)
@@ -397,14 +387,6 @@ inline bool listed_matches(const sk_attend_blocks_args *a)
            a->q.dtype == SK_BF16 && lies_on(a->k_cache, 16) && lies_on(a->v_cache, 16) &&
            lies_on(a->out, 4) && lies_on(a->q, 4) && lies_on(a->rows, 4) &&
            a->k_cache.stride[1] <= UINT32_MAX && a->v_cache.stride[1] <= UINT32_MAX;
-}
-
-inline divisor divisor_of(int32_t by)
-{
-    divisor d = {static_cast<uint32_t>(by), -1};
-    for (int32_t i = 0; i < 31; i++)
-        if (by == 1 << i) d.shift = i;
-    return d;
 }
 
 inline blocks_task blocks_task_of(const sk_attend_blocks_args *a, const sk_launch *l, int64_t step)

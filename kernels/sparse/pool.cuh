@@ -25,6 +25,33 @@ template <typename T> slot_rows<T> slot_rows_of(const sk_view &v)
     return slot_rows<T>{v.p, v.stride[0], v.stride[1]};
 }
 
+/* A row of the pass. */
+struct live_row {
+    int32_t slot, pos;
+    bool live;
+};
+
+/* Both halves of the edge. The row and the count are on their way together, and while the kernel
+ * waits if they are ready. */
+__device__ inline live_row wait_row(const rows<const sk_row> &at, const pass &p, int32_t r)
+{
+    int32_t slot = 0, pos = 0, count = 0;
+    if (p.ready) {
+        slot = at[r]->slot;
+        pos = at[r]->pos;
+        count = *p.count;
+    }
+    edge_wait();
+    edge_open();
+    if (!p.ready) {
+        slot = at[r]->slot;
+        pos = at[r]->pos;
+        count = *p.count;
+    }
+    asm volatile("" : "+r"(slot), "+r"(pos), "+r"(count)); // read here, not where it is needed
+    return {slot, pos, r < count};
+}
+
 struct index_views {
     rows<const float> k;
     const float *gain, *freq;
