@@ -32,7 +32,7 @@ extern "C" int32_t sk_setup_sparse(void)
 {
     const int32_t rc = sk::allow_shared(sk::attend_listed, sk::kListedShared);
     if (rc != 0) return rc;
-    return sk::prefer_shared_all(sk::append_keys, sk::pool_keys, sk::score_blocks,
-                                 sk::choose_blocks<0>, sk::choose_blocks<2>, sk::choose_blocks<4>,
-                                 sk::choose_blocks<16>, sk::merge_listed);
+    return sk::prefer_shared_all(sk::append_keys, sk::score_blocks, sk::choose_blocks<0>,
+                                 sk::choose_blocks<2>, sk::choose_blocks<4>, sk::choose_blocks<16>,
+                                 sk::merge_listed);
 }

@@ -439,6 +439,7 @@ void check_sparse()
     check_append(16, 8, 4);
     check_append(28, 5, 1);
     check_append(530, 3, 3);
+    check_append(200, 100, 5); // more of everything than a thread holds at a time
     for (int ties = 0; ties < 2; ties++) {
         check_blocks(4, 32, 9, 4, 4, ties);
         check_blocks(3, 7, 150, 33, 1, ties);
