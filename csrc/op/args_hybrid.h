@@ -243,7 +243,7 @@ typedef struct sk_ple_gate_args {
 /* raw[slot, pos] = k, rounded. For a row that completes a block b: with m the mean of the block's
  * raw keys (sum ascending from zero, divided, rounded to the type), pooled[slot, b] = m normed
  * (rms_norm with gain, result in F32), rotated as by rope, neox, at position b*ratio, rounded. All
- * rows of a slot are appended before any block is pooled. */
+ * rows of a slot are appended before any block is pooled. Rows of one slot are neighbours. */
 typedef struct sk_index_append_args {
     sk_view k;      // F32 [P, D]
     sk_view gain;   // F32 [D]

@@ -18,6 +18,28 @@ inline dim3 head_grid(int64_t n_rows, int64_t n_heads, unsigned z)
 
 __device__ inline int32_t head_of_warp() { return blockIdx.y * kHeadsPerBlock + threadIdx.y; }
 
+/* Both halves of the edge; true if the row lives. The row is read with the count, and while the
+ * kernel waits if they are ready. */
+__device__ inline bool wait_row(const rows<const sk_row> &at, const pass &p, int32_t r, sk_row *row)
+{
+    int32_t slot = 0, pos = 0, count = 0;
+    if (p.ready) {
+        slot = at[r]->slot;
+        pos = at[r]->pos;
+        count = *p.count;
+    }
+    edge_wait();
+    edge_open();
+    if (!p.ready) {
+        slot = at[r]->slot;
+        pos = at[r]->pos;
+        count = *p.count;
+    }
+    asm volatile("" : "+r"(slot), "+r"(pos), "+r"(count)); // read here, not where it is needed
+    *row = {slot, pos, 0};
+    return r < count;
+}
+
 template <typename Out> struct rope_views {
     heads<const float> x;
     const float *freq;
@@ -30,20 +52,31 @@ template <typename Out> struct rope_views {
 };
 
 template <typename Out>
-__device__ inline void rotate_head(const rope_views<Out> &v, const float *x, Out *out, float pos)
+__device__ inline void rotate_head(const rope_views<Out> &v, const float *x, Out *out, float pos,
+                                   float first_freq)
 {
+    // What does not rotate is asked for at once, ahead of the first store.
+    constexpr int kRest = 8;
+    const int32_t behind = 2 * v.n_pairs + static_cast<int32_t>(threadIdx.x);
+    float rest[kRest];
+#pragma unroll
+    for (int j = 0; j < kRest; j++) rest[j] = behind + 32 * j < v.n ? x[behind + 32 * j] : 0.0f;
     for (int32_t i = threadIdx.x; i < v.n_pairs; i += 32) {
         const int32_t at = v.neox ? i : 2 * i;
         const int32_t with = v.neox ? i + v.n_pairs : 2 * i + 1;
         const float a = x[at];
         const float b = x[with];
         float c, s, to_a, to_b;
-        rotation(pos, v.freq[i], &c, &s);
+        rotation(pos, i < 32 ? first_freq : v.freq[i], &c, &s);
         rotate_pair(a, b, c, s, &to_a, &to_b);
         put(out + at, to_a);
         put(out + with, to_b);
     }
-    for (int32_t i = 2 * v.n_pairs + threadIdx.x; i < v.n; i += 32) put(out + i, x[i]);
+#pragma unroll
+    for (int j = 0; j < kRest; j++)
+        if (behind + 32 * j < v.n) put(out + behind + 32 * j, rest[j]);
+#pragma unroll 1
+    for (int32_t i = behind + 32 * kRest; i < v.n; i += 32) put(out + i, x[i]);
 }
 
 template <typename Out>
@@ -51,8 +84,11 @@ __global__ void __launch_bounds__(32 * kHeadsPerBlock) rotate_heads(rope_views<O
 {
     const int32_t r = blockIdx.x;
     const int32_t h = head_of_warp();
-    if (r >= wait_rows(p) || h >= v.n_heads) return;
-    rotate_head(v, v.x.at(r, h), v.out.at(r, h), static_cast<float>(v.at[r]->pos));
+    const int32_t lane = static_cast<int32_t>(threadIdx.x);
+    const float first_freq = lane < v.n_pairs ? v.freq[lane] : 0.0f; // a constant
+    sk_row row;
+    if (!wait_row(v.at, p, r, &row) || h >= v.n_heads) return;
+    rotate_head(v, v.x.at(r, h), v.out.at(r, h), static_cast<float>(row.pos), first_freq);
 }
 
 template <typename Out> int32_t launch_rope(const sk_rope_args *a, const sk_launch *l)
@@ -126,11 +162,12 @@ __global__ void __launch_bounds__(32 * kHeadsPerBlock)
 {
     const int32_t r = blockIdx.x;
     const int32_t h = head_of_warp();
-    if (r >= wait_rows(p) || h >= n_heads) return;
+    sk_row row;
+    if (!wait_row(at, p, r, &row) || h >= n_heads) return;
     if (blockIdx.z == 0) // a branch, as a reference to either would move both to local memory
-        append_head(k, r, h, n, *at[r]);
+        append_head(k, r, h, n, row);
     else
-        append_head(v, r, h, n, *at[r]);
+        append_head(v, r, h, n, row);
 }
 
 template <typename Cache> int32_t launch_append(const sk_kv_append_args *a, const sk_launch *l)

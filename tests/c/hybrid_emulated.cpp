@@ -378,6 +378,7 @@ void check_blocks(int64_t heads, int64_t n, int64_t blocks, int64_t k, int32_t r
     const int32_t last = static_cast<int32_t>(blocks * ratio) - 1;
     const Pass p(3, {{2, 2, last - 1}, {0, 1, 0}, {1, 3, last / 2}});
     Op o("block_topk");
+    o.name += sizes({heads, n, blocks, k, ratio, ties});
     std::vector<float> q = floats(p.n() * heads * n, 1), pooled = floats(3 * blocks * n, 1);
     for (float &x : pooled)
         if (ties) x = static_cast<float>(static_cast<int>(next_random() % 3) - 1);
@@ -438,15 +439,23 @@ void check_sparse()
     check_append(16, 8, 4);
     check_append(28, 5, 1);
     check_append(530, 3, 3);
+    check_append(200, 100, 5); // more of everything than a thread holds at a time
     for (int ties = 0; ties < 2; ties++) {
         check_blocks(4, 32, 9, 4, 4, ties);
         check_blocks(3, 7, 150, 33, 1, ties);
         check_blocks(5, 20, 70, 70, 3, ties);
         check_blocks(1, 128, 1500, 100, 2, ties);
+        check_blocks(5, 200, 70, 9, 2, ties); // longer than what is loaded at once
+        check_blocks(2, 131, 70, 9, 1, ties);
+        check_blocks(1, 16, 2100, 300, 1, ties); // more keys of a lane
+        check_blocks(1, 8, 8200, 500, 1, ties);  // more than stay in registers
     }
     check_attend(6, 2, 32, 53, 4, 4, true);
     check_attend(9, 1, 80, 300, 90, 3, false);
     check_attend(10, 1, 16, 200, 200, 1, true);
+    check_attend(24, 2, 256, 300, 60, 4, true);  // V over K
+    check_attend(20, 1, 16, 700, 600, 1, true);  // heads for two CTAs, a list longer than a CTA
+    check_attend(1, 1, 16, 2700, 675, 4, false); // more splits than are merged at once
 }
 
 /* ---- routing -----------------------------------------------------------------------------------
