@@ -17,13 +17,6 @@ struct sk_synth;
 extern "C" {
 #endif
 
-#define SK_AHEAD_RANGES 2
-
-typedef struct sk_ahead_range {
-    const uint8_t *p; // aligned to 16 bytes
-    uint32_t bytes;   // a multiple of 16; 0: none
-} sk_ahead_range;
-
 /* How a step is launched. Constants of a recording: whatever changes by round is in device memory.
  */
 typedef struct sk_launch {
@@ -47,8 +40,6 @@ typedef struct sk_launch {
     // 1: the kernel may let its successor start ahead of its own wait, as it reads nothing there
     // but constants.
     int32_t open_early;
-    // Weights that later steps read: small kernels send them on their way to the L2 cache.
-    sk_ahead_range ahead[SK_AHEAD_RANGES];
 } sk_launch;
 
 #define SK_SYNC_WORDS 4096

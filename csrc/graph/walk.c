@@ -1,8 +1,6 @@
 /* See walk.h. */
 #include "graph/walk.h"
 
-#include "graph/ahead.h"
-
 #include <string.h>
 
 uint64_t sk_walk_work_bytes(const sk_plan *plan, int32_t ctx_bound)
@@ -99,7 +97,6 @@ typedef struct cursor {
     sk_stage from, to;
     bool alone; // one step, on the main stream, and none that goes out with it
     int64_t before, settled;
-    sk_ahead ahead;
 } cursor;
 
 static sk_code poison(const cursor *c, size_t step, sk_status *st)
@@ -176,7 +173,7 @@ static sk_code launch(cursor *c, size_t step, int32_t *n, sk_status *st)
     const sk_step *s = &c->b->plan->steps[step];
     const int32_t lane = c->alone ? 0 : lane_of(c->b->plan, s);
     const bool edge = w->edges && !w->direct && !w->poison && !s->branch && c->before >= 0;
-    sk_launch l = {
+    const sk_launch l = {
         .stream = lane ? sk_dev_branch_stream(w->dev, lane) : sk_dev_stream(w->dev),
         .work = s->branch ? NULL : w->work,
         .work_bytes = s->branch ? 0 : w->work_bytes,
@@ -192,7 +189,6 @@ static sk_code launch(cursor *c, size_t step, int32_t *n, sk_status *st)
         .open_early = edge && sk_walk_opens_early(s->op),
     };
     *n = group_at(c, step);
-    if (edge) sk_ahead_ask(&c->ahead, c->b, step + (size_t)*n - 1, c->to, &l);
     if (w->poison) SK_TRY(sk_dev_fill(w->dev, w->work, 0xff, w->work_bytes, st));
     SK_TRY(sk_dev_check(enqueue(c, step, *n, &l), sk_ops[s->op].name, (int32_t)step, st));
     if (w->direct) {
@@ -236,7 +232,7 @@ static sk_code forks_and_joins(cursor *c, int32_t step, bool end, sk_status *st)
 sk_code sk_walk_run(const sk_walk *w, const sk_bound *b, sk_stage from, sk_stage to,
                     int32_t ctx_bound, sk_status *st)
 {
-    cursor c = {w, b, ctx_bound, from, to, false, -1, -1, {0, 0}};
+    cursor c = {w, b, ctx_bound, from, to, false, -1, -1};
     int32_t n;
     const sk_plan *plan = b->plan;
     if (w->poison && from == SK_STAGE_CONTROL)
@@ -254,7 +250,7 @@ sk_code sk_walk_run(const sk_walk *w, const sk_bound *b, sk_stage from, sk_stage
 sk_code sk_walk_step(const sk_walk *w, const sk_bound *b, size_t step, int32_t ctx_bound,
                      sk_status *st)
 {
-    cursor c = {w, b, ctx_bound, SK_STAGE_CONTROL, SK_STAGE_PUBLISH, true, -1, -1, {0, 0}};
+    cursor c = {w, b, ctx_bound, SK_STAGE_CONTROL, SK_STAGE_PUBLISH, true, -1, -1};
     int32_t n;
     return launch(&c, step, &n, st);
 }

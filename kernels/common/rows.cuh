@@ -41,34 +41,11 @@ struct pass {
     const int32_t *count;
     int32_t capacity;
     int32_t ready; // the count may be read before the wait
-    sk_ahead_range ahead[SK_AHEAD_RANGES];
 };
 
 inline pass pass_of(const sk_launch *l, const sk_view &count, int64_t capacity)
 {
-    pass p = {ptr<const int32_t>(count), static_cast<int32_t>(capacity), l->rows_ready, {}};
-    for (int i = 0; i < SK_AHEAD_RANGES; i++) p.ahead[i] = l->ahead[i];
-    return p;
-}
-
-/* The weights of later steps on their way to the L2 cache, a part by each CTA. */
-__device__ inline void ask_ahead(const pass &p)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    constexpr uint32_t kEach = 8192;
-    if (threadIdx.x >= 32) return;
-    const uint32_t ctas = gridDim.x * gridDim.y;
-    const uint32_t cta = blockIdx.x + gridDim.x * blockIdx.y;
-    for (int i = 0; i < SK_AHEAD_RANGES; i++) {
-        const sk_ahead_range r = p.ahead[i];
-        for (uint32_t at = (cta + ctas * threadIdx.x) * kEach; at < r.bytes;
-             at += 32 * ctas * kEach)
-            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(r.p + at),
-                         "r"(min(kEach, r.bytes - at)));
-    }
-#else
-    (void)p;
-#endif
+    return pass{ptr<const int32_t>(count), static_cast<int32_t>(capacity), l->rows_ready};
 }
 
 /* Both halves of the edge; returns the number of live rows. A count that is ready is on its way
@@ -76,7 +53,6 @@ __device__ inline void ask_ahead(const pass &p)
 __device__ inline int32_t wait_rows(const pass &p)
 {
     const int32_t early = p.ready ? live_rows(p.count, p.capacity) : 0;
-    ask_ahead(p);
     edge_wait();
     edge_open();
     return p.ready ? early : live_rows(p.count, p.capacity);
