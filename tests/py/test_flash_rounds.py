@@ -272,8 +272,22 @@ def test_a_table_in_host_memory_is_gathered_beside(case: Case) -> None:
         plans = e.plans
     assert plans.keys() == beside.keys()
     for name, plan in plans.items():
-        assert "beside steps" in str(beside[name]) and "beside steps" not in str(plan), name
+        assert str(beside[name]).count("beside steps") == str(plan).count("beside steps") + 1, name
         assert beside[name].sha256 != plan.sha256
+
+
+def test_what_runs_beside_the_main_steps(case: Case) -> None:
+    """The shared expert of every mixture; and, where a draft head drafts, the commit of all states."""
+    for drafter in ("none", "mtp:3"):
+        with case.engine(drafter) as e:
+            for name, plan in e.plans.items():
+                text = str(plan)
+                commits = drafter != "none" and name.startswith("round")
+                assert text.count("beside steps") == text.count(" route_topk ") + commits, name
+                side = [line.split() for line in text.splitlines() if " gdn_fold " in line]
+                assert {step[2] for step in side} == (
+                    {"1"} if commits else {"0"} if side else set()
+                )
 
 
 @pytest.mark.parametrize("drafter", ["mtp:1", "mtp:8", "planted:8"])
