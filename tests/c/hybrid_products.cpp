@@ -116,6 +116,8 @@ void check_spread(int32_t type, int64_t n, int64_t other, int64_t k, int64_t row
     o.out("y[0]", kRows, SK_F32, {rows, n});
     if (other) {
         weight(o, "w[1]", type, other, k);
+        // Where a row has one sum that cancels, its error is out of proportion to it.
+        o.put("bias[1]", kNothing, SK_F32, {other}, floats(other, 0.25, 2));
         o.out("y[1]", kRows, SK_F32, {rows, other});
     }
     add.of("w") = o.of("w[0]");
