@@ -127,8 +127,8 @@ def connections() -> None:
         sparse.test_hyper_down(kind, "F32")
         sparse.test_hyper_mix(kind)
         print("connections", kind, flush=True)
-    sparse.test_hyper_connections_in_one_launch_each("F16")
-    print("connections in one launch each", flush=True)
+    sparse.test_hyper_connections_in_fewer_launches("F16")
+    print("connections in fewer launches", flush=True)
 
 
 def flash() -> None:

@@ -409,7 +409,7 @@ def test_hyper_mix(kind):
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0"])
-def test_hyper_connections_in_one_launch_each(kind):
+def test_hyper_connections_in_fewer_launches(kind):
     """The bits of the other kernels, for any number of rows that live."""
     rng = np.random.default_rng(6)
     for n_streams, dim, n in ((4, 2560, 320), (4, 512, 33), (8, 256, 16), (2, 1280, 2048)):
