@@ -316,6 +316,26 @@ static void refuses_races_between_branches(void)
     refused(&w, "race with a step of another branch", 1);
 }
 
+/* The lowest lane that no open branch has. */
+static void open_branches_have_lanes_of_their_own(void)
+{
+    world w;
+    int32_t side[SK_LANES + 2];
+    make(&w);
+    for (int32_t i = 0; i < SK_LANES; i++) {
+        SK_EXPECT_OK(sk_plan_fork(&w.plan, &side[i], &w.st), &w.st);
+        SK_EXPECT_INT(i + 1, w.plan.branches[i].lane);
+    }
+    SK_EXPECT_FAIL(SK_INVALID, NULL, sk_plan_fork(&w.plan, &side[SK_LANES], &w.st), &w.st);
+    SK_EXPECT(strstr(w.st.msg, "expected at most 4 open branches, found one more"));
+    w.st = (sk_status)SK_STATUS_INIT;
+    SK_EXPECT_OK(sk_plan_join(&w.plan, side[1], &w.st), &w.st);
+    SK_EXPECT_OK(sk_plan_fork(&w.plan, &side[SK_LANES], &w.st), &w.st);
+    SK_EXPECT_INT(2, w.plan.branches[SK_LANES].lane);
+    SK_EXPECT_INT(SK_LANES + 1, side[SK_LANES]);
+    drop(&w);
+}
+
 static void refuses_open_and_misplaced_branches(void)
 {
     world w;
@@ -506,6 +526,7 @@ const sk_test sk_tests_plan[] = {
     {"refuses_stages_out_of_order", refuses_stages_out_of_order},
     {"refuses_an_unwritten_result", refuses_an_unwritten_result},
     {"refuses_races_between_branches", refuses_races_between_branches},
+    {"open_branches_have_lanes_of_their_own", open_branches_have_lanes_of_their_own},
     {"refuses_open_and_misplaced_branches", refuses_open_and_misplaced_branches},
     {"buffers_have_one_name_and_a_size", buffers_have_one_name_and_a_size},
     {"the_digest_covers_what_is_computed", the_digest_covers_what_is_computed},
