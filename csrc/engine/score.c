@@ -35,7 +35,7 @@ static sk_code take_block(sk_session *s, uint64_t bytes, sk_status *st)
 {
     const sk_plan *plan = &s->score.pass.plan;
     if (s->place.dev) {
-        if (sk_walk_work_bytes(plan, s->prog.options.ctx) > s->device.sizes.work)
+        if (sk_walk_needed_bytes(plan, s->prog.options.ctx) > s->device.sizes.work)
             return SK_FAIL(st, SK_UNSUPPORTED, "score: expected scratch of at most %llu bytes",
                            (unsigned long long)s->device.sizes.work);
         SK_TRY(sk_walk_check(plan, st));

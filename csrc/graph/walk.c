@@ -3,14 +3,30 @@
 
 #include <string.h>
 
-uint64_t sk_walk_work_bytes(const sk_plan *plan, int32_t ctx_bound)
+/* Products without a norm take scratch where there is some, and can do without. */
+static bool can_do_without(enum sk_op op) { return op == SK_OP_linear || op == SK_OP_linear_add; }
+
+static uint64_t most_bytes(const sk_plan *plan, int32_t ctx_bound, bool needed)
 {
     uint64_t most = 0;
     for (size_t i = 0; i < plan->n_steps; i++) {
-        uint64_t n = sk_cuda_work_bytes(plan->steps[i].op, sk_plan_args(plan, i), ctx_bound);
+        const sk_step *s = &plan->steps[i];
+        uint64_t n;
+        if (s->branch || (needed && can_do_without(s->op))) continue;
+        n = sk_cuda_work_bytes(s->op, sk_plan_args(plan, i), ctx_bound);
         if (n > most) most = n;
     }
     return most;
+}
+
+uint64_t sk_walk_work_bytes(const sk_plan *plan, int32_t ctx_bound)
+{
+    return most_bytes(plan, ctx_bound, false);
+}
+
+uint64_t sk_walk_needed_bytes(const sk_plan *plan, int32_t ctx_bound)
+{
+    return most_bytes(plan, ctx_bound, true);
 }
 
 _Static_assert(SK_OP_COUNT <= 64, "sk_walk.omit has a bit for every op");
@@ -32,12 +48,18 @@ static sk_code whole_weights(const sk_plan *plan, size_t step, sk_status *st)
     return SK_OK;
 }
 
-/* The scratch and its counters are the main stream's. Products without a norm can do without. */
+static bool has_counters(enum sk_op op)
+{
+    return op == SK_OP_argmax || op == SK_OP_norm_argmax || op == SK_OP_linear_argmax ||
+           op == SK_OP_draft_ngram;
+}
+
+/* The scratch and its counters are the main stream's. */
 static sk_code no_scratch_beside(const sk_plan *plan, size_t step, sk_status *st)
 {
     const sk_step *s = &plan->steps[step];
-    if (!s->branch || s->op == SK_OP_linear || s->op == SK_OP_linear_add ||
-        sk_cuda_work_bytes(s->op, sk_plan_args(plan, step), INT32_MAX) == 0)
+    if (!s->branch || can_do_without(s->op)) return SK_OK;
+    if (!has_counters(s->op) && sk_cuda_work_bytes(s->op, sk_plan_args(plan, step), INT32_MAX) == 0)
         return SK_OK;
     return SK_FAIL(st, SK_UNSUPPORTED, "%s on CUDA: expected no scratch in a step beside others",
                    sk_ops[s->op].name);

@@ -12,7 +12,7 @@
 
 typedef struct sk_walk {
     sk_dev *dev;
-    uint8_t *work; // scratch, sk_walk_work_bytes at least
+    uint8_t *work; // scratch, sk_walk_needed_bytes at least
     uint64_t work_bytes;
     uint32_t *sync; // [SK_SYNC_WORDS], zero
     bool edges;     // programmatic edges
@@ -22,8 +22,9 @@ typedef struct sk_walk {
     uint64_t omit;  // measuring: bit `op` set leaves the steps of that op out
 } sk_walk;
 
-/* The largest scratch that a step of the plan wants. */
+/* The largest scratch that a step of the plan has a use for; and that one cannot do without. */
 uint64_t sk_walk_work_bytes(const sk_plan *plan, int32_t ctx_bound);
+uint64_t sk_walk_needed_bytes(const sk_plan *plan, int32_t ctx_bound);
 
 /* May a step of this op let its successor start ahead of its own wait? */
 bool sk_walk_opens_early(enum sk_op op);

@@ -204,13 +204,27 @@ static int32_t down(const sk_hyper_inject_args *before, const sk_hyper_down_args
     return rc ? rc : sum_of_streams(a, of, l);
 }
 
-/* Does the first put something into what the second takes, row by row? */
+/* Do two views of F32 have bytes in common? */
+static bool meet(const sk_view &a, const sk_view &b)
+{
+    const auto end = [](const sk_view &v) {
+        const uint8_t *last = v.p;
+        for (int32_t i = 0; i < v.rank; i++) last += (v.dim[i] - 1) * v.stride[i];
+        return last + sizeof(float);
+    };
+    return a.p < end(b) && b.p < end(a);
+}
+
+/* Does the first put something into what the second takes, row by row? The factors, which come out
+ * while other CTAs still read, may lie where the plan had no use any more for what the first reads:
+ * then each has its own launch. */
 static bool go_together(const sk_hyper_inject_args *inject, const sk_hyper_down_args *down)
 {
     const sk_view &s = inject->s, &t = down->s;
     return s.p == t.p && s.dim[0] == t.dim[0] && s.dim[1] == t.dim[1] && s.dim[2] == t.dim[2] &&
            s.stride[0] == t.stride[0] && s.stride[1] == t.stride[1] &&
-           inject->count.p == down->count.p;
+           inject->count.p == down->count.p && !meet(down->factor, inject->x) &&
+           !meet(down->factor, inject->inject);
 }
 
 } // namespace sk

@@ -3,9 +3,10 @@
  * 32, any K of plain weights in linear and linear_add (uneven.cuh), activations BF16 (F32 where a
  * norm is folded in) with rows aligned to 16 bytes, packed weights, with scales beside them for the
  * types that come with such; sk_cuda_check refuses the rest. Up to 40 rows take the narrow kernels
- * where the weights are small and the ring where they are large, more rows the wide ones; all give
- * a row the same bits. A step whose segments differ in type takes one launch a type. Parts of K are
- * the ring's, with any number of rows. */
+ * where the weights are small and the ring where they are large, with few outputs and a long K in
+ * two launches (split.h), more rows the wide ones; all give a row the same bits. A step whose
+ * segments differ in type takes one launch a type. Parts of K are the ring's, with any number of
+ * rows. */
 #include "kernels/common/setup.cuh"
 #include "kernels/common/setup.h"
 #include "kernels/linear/family.cuh"
@@ -55,6 +56,7 @@ Scratch scratch_of(uint8_t *work, int64_t rows, int64_t k, int64_t n, int32_t n_
 {
     const sk_linear_scratch at = sk_linear_scratch_of(rows, k, n, n_hidden);
     Scratch s = {};
+    if (!work) return s;
     s.act = reinterpret_cast<uint16_t *>(work);
     s.factor = reinterpret_cast<float *>(work + at.factor);
     for (int i = 0; i < n_hidden; i++) s.hidden[i] = reinterpret_cast<float *>(work + at.hidden[i]);
@@ -265,11 +267,13 @@ int32_t apart(const Input &in, const sk::Family *f, const sk::NarrowArgs &a, int
     s.n = seg.n;
     s.slices = r.parts;
     s.add = a.epilogue == sk::Epilogue::kAdd;
+    s.wide = seg.n % 4 == 0 && seg.y_step % 4 == 0 &&
+             (reinterpret_cast<uintptr_t>(seg.y) | reinterpret_cast<uintptr_t>(seg.bias)) % 16 == 0;
     then.open_early = 0;
     const int32_t e = f->ring(r, l);
     if (e) return e;
     return sk::launch(
-        &then, sk::add_slices,
+        &then, sk::sum_slices,
         dim3(static_cast<unsigned>((seg.n + 4 * sk::kSliceThreads - 1) / (4 * sk::kSliceThreads)),
              static_cast<unsigned>(a.rows)),
         dim3(sk::kSliceThreads), 0, s, sk::pass_of(l, *in.count, a.rows));
@@ -479,7 +483,7 @@ extern "C" int32_t sk_setup_linear(void)
     if (!e) e = sk_family_##name.setup();
     SK_FORMATS(X)
 #undef X
-    if (!e) e = sk::prefer_shared(sk::add_slices);
+    if (!e) e = sk::prefer_shared(sk::sum_slices);
     return e ? e : sk::setup_uneven();
 }
 

@@ -16,15 +16,16 @@ struct SliceArgs {
     float *y;
     int64_t y_step, slice_step;
     int32_t n, slices;
-    int32_t add; // to y, instead of storing
+    int32_t add;  // to y, instead of storing
+    int32_t wide; // four outputs at a time may be accessed at once
 };
 
 /* Four outputs of a row, of all slices at once: ascending from zero, as one product adds them. */
-__global__ void __launch_bounds__(kSliceThreads) add_slices(const SliceArgs a, pass p)
+__global__ void __launch_bounds__(kSliceThreads) sum_slices(const SliceArgs a, pass p)
 {
     const int32_t r = static_cast<int32_t>(blockIdx.y);
     const int32_t o = 4 * static_cast<int32_t>(blockIdx.x * kSliceThreads + threadIdx.x);
-    const bool wide = a.n % 4 == 0;
+    const bool wide = a.wide;
     float4 b = make_float4(0, 0, 0, 0);
     if (a.bias && o < a.n) b = load_quad(a.bias, o, a.n, wide);
     if (r >= wait_rows(p) || o >= a.n) return;

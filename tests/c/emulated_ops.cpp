@@ -289,6 +289,13 @@ Results defined(const Op &o)
 namespace
 {
 
+size_t at_of(const Op &o, const char *field) { return static_cast<size_t>(o.field(field)); }
+
+sk_view *factor_of(const Op &o, Bound &b)
+{
+    return sk_field_view(b.args, sk_ops[o.op].fields + at_of(o, "factor"));
+}
+
 /* What a kernel may not touch ahead of its wait. */
 void add_dependent(const Op &o, const Bound &b, const How &how)
 {
@@ -335,6 +342,7 @@ Results computed(const Op &o, const How &how, int32_t ctx_bound, const Op *befor
         for (const char *shared : {"s", "count"})
             *sk_field_view(b.args, sk_ops[o.op].fields + o.field(shared)) =
                 *sk_field_view(first->args, sk_ops[before->op].fields + before->field(shared));
+        if (how.reuse) factor_of(o, b)->p = first->placed[at_of(*before, "x")]->memory.p;
     }
     add_dependent(o, b, how);
     const int32_t rc =
@@ -346,6 +354,10 @@ Results computed(const Op &o, const How &how, int32_t ctx_bound, const Op *befor
         if (l.sync[i] != 0) fail("words of sync are not zero again");
     if (!work.intact()) fail("a write in front of the scratch");
     setting = Setting();
+    if (how.reuse) {
+        const Placed &own = *b.placed[at_of(o, "factor")];
+        memcpy(own.memory.p, factor_of(o, b)->p, own.a.bytes.size());
+    }
     Results r = b.contents();
     if (before)
         r[static_cast<size_t>(o.field("s"))] =
@@ -367,6 +379,15 @@ void check_after(const Op &before, Op o, int32_t fuses)
             CHECK(!fused || !fuses || launches == fuses, "%s: %d launches", o.name.c_str(),
                   launches);
         }
+    for (const Order order : {kAscending, kDescending, kShuffled}) {
+        How how = kPlainly;
+        how.order = order;
+        how.fused = how.reuse = true;
+        launches = 0;
+        CHECK(computed(o, how, 0, &before) == want, "%s: other bits over what %s reads",
+              o.name.c_str(), before.name.c_str());
+        CHECK(!fuses || launches == fuses + 1, "%s: %d launches", o.name.c_str(), launches);
+    }
 }
 
 /* ---- comparing ---------------------------------------------------------------------------------

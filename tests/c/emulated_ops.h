@@ -68,7 +68,8 @@ struct How {
     bool apart;   // rows lie apart
     int32_t more; // rows that do not live
     bool fused = false;
-    bool bare = false; // without scratch
+    bool bare = false;  // without scratch
+    bool reuse = false; // what the step ahead reads lies where this one's factors come
     int32_t n_sm = 3;
 };
 

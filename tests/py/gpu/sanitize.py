@@ -127,8 +127,8 @@ def connections() -> None:
         sparse.test_hyper_down(kind, "F32")
         sparse.test_hyper_mix(kind)
         print("connections", kind, flush=True)
-    sparse.test_hyper_connections_in_fewer_launches("F16")
-    print("connections in fewer launches", flush=True)
+    sparse.test_hyper_mix_in_one_launch("F16")
+    print("connections, mixed in one launch", flush=True)
 
 
 def flash() -> None:

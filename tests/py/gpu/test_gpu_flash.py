@@ -35,13 +35,12 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def within(records: list[stoker.Difference]) -> None:
-    """All within bounds but for one in a thousand outputs of attention, or rows of them where those are
-    more: one q or p that rounds to the other neighbour moves a whole head."""
+    """All within bounds but for one in a thousand outputs of attention, or rows of it in long chunks,
+    where one q or p that rounds to the other neighbour moves a whole head."""
     bad = [r for r in records if not r.ok]
-    rows = sum(r.rows for r in records if r.op == "attend_blocks")
     assert all(r.op == "attend_blocks" and r.max_rel < FLIPPED for r in bad), bad
     assert all(r.value <= r.bound for r in bad), bad  # few elements, some of them too far
-    assert len(bad) <= max(len(records), rows) / 1000, bad
+    assert len([r for r in bad if r.rows < 1000]) <= len(records) / 1000, bad
 
 
 # With the case of this module: tokens, logits and states equal those of single rows bit for bit.
