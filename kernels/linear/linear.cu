@@ -208,13 +208,10 @@ int32_t ring_in_turns(const sk::Family *f, sk::RingArgs r, const sk_launch *l)
     return e;
 }
 
-int32_t ring_product(const sk::Family *f, const Input &in, const sk::NarrowArgs &a,
-                     const Scratch &work, const sk_launch *l)
+/* What a product by the ring has of its own, whatever becomes of the sums. */
+sk::RingArgs ring_args(const sk::Family *f, const sk::NarrowArgs &a, const Acts &acts)
 {
     sk::RingArgs r = {};
-    Acts acts;
-    const int32_t e = acts_of(f, in, work, &acts, l);
-    if (e) return e;
     r.seg = a.seg;
     r.x = acts.x;
     r.x_step = acts.x_step;
@@ -222,9 +219,19 @@ int32_t ring_product(const sk::Family *f, const Input &in, const sk::NarrowArgs 
     r.count = a.count;
     r.rows = a.rows;
     r.k = a.k;
+    r.open_early = a.open_early && bytes_of(f, a.seg, a.k) >= kOpenEarlyFrom;
+    return r;
+}
+
+int32_t ring_product(const sk::Family *f, const Input &in, const sk::NarrowArgs &a,
+                     const Scratch &work, const sk_launch *l)
+{
+    Acts acts;
+    const int32_t e = acts_of(f, in, work, &acts, l);
+    if (e) return e;
+    sk::RingArgs r = ring_args(f, a, acts);
     r.parts = 1;
     r.add = a.epilogue == sk::Epilogue::kAdd;
-    r.open_early = a.open_early && bytes_of(f, a.seg, a.k) >= kOpenEarlyFrom;
     r.id = a.id;
     r.keys = a.keys;
     return ring_in_turns(f, r, l);
@@ -244,18 +251,11 @@ int32_t apart(const Input &in, const sk::Family *f, const sk::NarrowArgs &a, int
               const sk_launch *l)
 {
     const sk::Segment &seg = a.seg.of[0];
-    sk::RingArgs r = {};
+    sk::RingArgs r = ring_args(f, a, {static_cast<const uint16_t *>(a.x), a.x_step, nullptr});
     sk::SliceArgs s = {};
     sk_launch then = *l;
-    r.seg = a.seg;
-    r.x = static_cast<const uint16_t *>(a.x);
-    r.x_step = a.x_step;
-    r.count = a.count;
-    r.rows = a.rows;
-    r.k = a.k;
     r.parts = static_cast<int32_t>(slices);
     r.part_step = static_cast<int64_t>(a.rows) * seg.n;
-    r.open_early = a.open_early && bytes_of(f, a.seg, a.k) >= kOpenEarlyFrom;
     r.seg.of[0].y = reinterpret_cast<float *>(l->work);
     r.seg.of[0].y_step = seg.n;
     r.seg.of[0].bias = nullptr;

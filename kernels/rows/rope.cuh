@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/common/bf16.cuh"
+#include "kernels/common/live_row.cuh"
 #include "kernels/common/rotate.cuh"
 #include "kernels/common/rows.cuh"
 
@@ -17,28 +18,6 @@ inline dim3 head_grid(int64_t n_rows, int64_t n_heads, unsigned z)
 }
 
 __device__ inline int32_t head_of_warp() { return blockIdx.y * kHeadsPerBlock + threadIdx.y; }
-
-/* Both halves of the edge; true if the row lives. The row is read with the count, and while the
- * kernel waits if they are ready. */
-__device__ inline bool wait_row(const rows<const sk_row> &at, const pass &p, int32_t r, sk_row *row)
-{
-    int32_t slot = 0, pos = 0, count = 0;
-    if (p.ready) {
-        slot = at[r]->slot;
-        pos = at[r]->pos;
-        count = *p.count;
-    }
-    edge_wait();
-    edge_open();
-    if (!p.ready) {
-        slot = at[r]->slot;
-        pos = at[r]->pos;
-        count = *p.count;
-    }
-    asm volatile("" : "+r"(slot), "+r"(pos), "+r"(count)); // read here, not where it is needed
-    *row = {slot, pos, 0};
-    return r < count;
-}
 
 template <typename Out> struct rope_views {
     heads<const float> x;
@@ -86,8 +65,8 @@ __global__ void __launch_bounds__(32 * kHeadsPerBlock) rotate_heads(rope_views<O
     const int32_t h = head_of_warp();
     const int32_t lane = static_cast<int32_t>(threadIdx.x);
     const float first_freq = lane < v.n_pairs ? v.freq[lane] : 0.0f; // a constant
-    sk_row row;
-    if (!wait_row(v.at, p, r, &row) || h >= v.n_heads) return;
+    const live_row row = wait_row(v.at, p, r);
+    if (!row.live || h >= v.n_heads) return;
     rotate_head(v, v.x.at(r, h), v.out.at(r, h), static_cast<float>(row.pos), first_freq);
 }
 
@@ -121,7 +100,7 @@ template <typename Cache> struct fresh_views {
     int64_t head_step;
     int32_t fresh_bf16;
 
-    __device__ Cache *at(const sk_row &row, int32_t h) const
+    __device__ Cache *at(const live_row &row, int32_t h) const
     {
         return reinterpret_cast<Cache *>(cache + row.slot * slot_step + row.pos * pos_step +
                                          h * head_step);
@@ -146,7 +125,7 @@ __device__ inline void copy_head(const From *__restrict__ from, To *__restrict__
 /* BF16 goes into a cache of BF16 only. */
 template <typename Cache>
 __device__ inline void append_head(const fresh_views<Cache> &f, int32_t r, int32_t h, int32_t n,
-                                   const sk_row &row)
+                                   const live_row &row)
 {
     const uint8_t *from = f.fresh.at(r, h);
     if (f.fresh_bf16)
@@ -162,8 +141,8 @@ __global__ void __launch_bounds__(32 * kHeadsPerBlock)
 {
     const int32_t r = blockIdx.x;
     const int32_t h = head_of_warp();
-    sk_row row;
-    if (!wait_row(at, p, r, &row) || h >= n_heads) return;
+    const live_row row = wait_row(at, p, r);
+    if (!row.live || h >= n_heads) return;
     if (blockIdx.z == 0) // a branch, as a reference to either would move both to local memory
         append_head(k, r, h, n, row);
     else

@@ -4,6 +4,7 @@
  * pass are rounded where they are read, so that no CTA waits for another. */
 #pragma once
 
+#include "kernels/common/live_row.cuh"
 #include "kernels/common/rotate.cuh"
 #include "kernels/norm/norm.cuh"
 #include "kernels/sparse/divisor.cuh"
@@ -25,36 +26,6 @@ template <typename T> struct slot_rows {
 template <typename T> slot_rows<T> slot_rows_of(const sk_view &v)
 {
     return slot_rows<T>{v.p, v.stride[0], v.stride[1]};
-}
-
-/* A row of the pass. */
-struct live_row {
-    int32_t slot, pos, at;
-    bool live;
-};
-
-/* Both halves of the edge. The row and the count are on their way together, and while the kernel
- * waits if they are ready. */
-__device__ inline live_row wait_row(const rows<const sk_row> &at, const pass &p, int32_t r)
-{
-    int32_t slot = 0, pos = 0, number = 0, count = 0;
-    if (p.ready) {
-        slot = at[r]->slot;
-        pos = at[r]->pos;
-        number = at[r]->at;
-        count = *p.count;
-    }
-    edge_wait();
-    edge_open();
-    if (!p.ready) {
-        slot = at[r]->slot;
-        pos = at[r]->pos;
-        number = at[r]->at;
-        count = *p.count;
-    }
-    // Read here, not where it is needed.
-    asm volatile("" : "+r"(slot), "+r"(pos), "+r"(number), "+r"(count));
-    return {slot, pos, number, r < count};
 }
 
 struct index_views {
